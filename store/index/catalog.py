@@ -134,9 +134,15 @@ class Catalog:
         entry: IndexEntry,
         append_offsets: AppendOffsets,
         messages: Sequence[dict[str, Any]],
+        summary: str = "",
     ) -> IndexUpdate:
-        """Plan the update after an append that changed nothing else but updated_at."""
+        """Plan the update after an append. It may have changed the title and what else the entry has.
+
+        `summary` is needed only if the title has changed.
+        """
         texts = fulltext.plan_append(self._db.reader, row.key, row.entry.message_count, messages)
+        if entry.title != row.entry.title:
+            texts = texts.and_also(fulltext.plan_title(self._db.reader, row.key, entry.title, summary))
         columns = _columns(row.location, entry, append_offsets, row.preview.with_messages(messages))
         return IndexUpdate(row.location, columns, texts)
 

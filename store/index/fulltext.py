@@ -135,6 +135,16 @@ class TextUpdate(NamedTuple):
     unused: Sequence[int]  # numbers of texts that no row has any more
     sizes: Sequence[tuple[int, PieceSize]]  # of the transcript's pieces that changed
 
+    def and_also(self, other: TextUpdate) -> TextUpdate:
+        """Both updates. They must not be of the same rows."""
+        return TextUpdate(
+            stale=[*self.stale, *other.stale],
+            moved=[*self.moved, *other.moved],
+            new=[*self.new, *other.new],
+            unused=[*self.unused, *other.unused],
+            sizes=[*self.sizes, *other.sizes],
+        )
+
 
 NO_TEXTS = TextUpdate((), (), (), (), ())
 

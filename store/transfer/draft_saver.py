@@ -38,6 +38,7 @@ class ImportOutcome(NamedTuple):
     state: ImportState
     path: str
     reason: str | None = None
+    followed: str | None = None  # the file whose new lines can be appended to it
 
 
 class _Decision(NamedTuple):
@@ -65,11 +66,17 @@ class DraftSaver:
             known = load_receipt(self.core.disk, draft.location)
             decision = self._decide(draft, receipt, known, pair, main.data, overwrite=overwrite)
             if decision.state in ("new", "updated") and not dry_run:
-                full = replace(receipt, messages=digest_messages(main.data), members=digest_members(main.data))
+                full = replace(
+                    receipt,
+                    messages=digest_messages(main.data),
+                    members=digest_members(main.data),
+                    cursor=draft.cursor,
+                )
                 if decision.merged is not None:
                     main, side = self._merged(pair, decision.merged)
                 self._commit(draft, full, known, pair, main, side, overwrite=overwrite)
-        return ImportOutcome(draft.location, decision.state, draft.path, decision.reason)
+        followed = draft.cursor["file"]["path"] if draft.cursor else None
+        return ImportOutcome(draft.location, decision.state, draft.path, decision.reason, followed)
 
     def _checked(self, draft: SessionDraft) -> tuple[Document, bytes]:
         layout.check_new(draft.location)

@@ -6,9 +6,9 @@ An unchanged part is not read again. Cursors are in index.db, so losing them cos
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,7 +19,7 @@ from store.transfer.formats.importer import ImportProblem, SourceUnit
 from store.transfer.formats.source import Source
 
 _PREFIX = "import:"
-_VERSION = 1  # of what the formats make of a source; a higher one reads everything again
+_VERSION = 2  # of what the formats make of a source; a higher one reads everything again
 
 
 @dataclass(frozen=True)
@@ -28,39 +28,74 @@ class ImportedUnit:
 
     locations: list[Location]
     problems: list[ImportProblem]
+    # Files whose new lines can be read alone, by the path shown, with their sessions.
+    followed: dict[str, Location] = field(default_factory=dict)
+
+    def add(self, location: Location, followed: str | None) -> None:
+        self.locations.append(location)
+        if followed is not None:
+            self.followed[followed] = location
+
+
+class UnitState(NamedTuple):
+    """What tells whether a part of a source has changed: stamps of its files, and what else it depends on."""
+
+    files: Mapping[str, tuple[int, ...]]  # size, time and inode by path
+    other: str
+
+    def changed_files(self, now: UnitState) -> list[str] | None:
+        """The files that have changed since; None if anything else has, or a file was added or removed."""
+        if self.other != now.other or self.files.keys() != now.files.keys():
+            return None
+        return [path for path, stamp in now.files.items() if stamp != self.files[path]]
+
+
+class KnownUnit(NamedTuple):
+    """A part of a source as it was imported."""
+
+    state: UnitState
+    result: ImportedUnit
 
 
 @dataclass(frozen=True)
 class ImportCursors:
     core: Core
 
-    def find(self, source: Source, format: str, unit: SourceUnit) -> ImportedUnit | None:
-        """The earlier result of this part; None if it has changed since, or a session of it is gone."""
+    def find(self, source: Source, format: str, unit: SourceUnit) -> KnownUnit | None:
+        """The last import of this part; None if there is none, or a session of it is gone."""
         text = self.core.db.get_meta(_key(source, format, unit))
         try:
             known: Any = orjson.loads(text) if isinstance(text, str) else None
         except orjson.JSONDecodeError:
             return None
-        if not known or known["stamp"] != stamp_of(source, unit):
+        if not known or known.get("version") != _VERSION:
             return None
         locations = [Location(root, child) for root, child in known["sessions"]]
         if any(self.core.disk.stat(location.path(layout.RECEIPT)) is None for location in locations):
             return None
-        return ImportedUnit(locations, [ImportProblem(*problem) for problem in known["problems"]])
+        state = UnitState({path: tuple(stamp) for path, stamp in known["files"].items()}, known["other"])
+        followed = {path: Location(*location) for path, location in known["followed"].items()}
+        return KnownUnit(state, ImportedUnit(locations, [ImportProblem(*p) for p in known["problems"]], followed))
 
-    def save(self, source: Source, format: str, unit: SourceUnit, stamp: str, result: ImportedUnit) -> None:
-        """Remember a part. `stamp` is from before it was read: what was written since then is read next time."""
+    def save(self, source: Source, format: str, unit: SourceUnit, state: UnitState, result: ImportedUnit) -> None:
+        """Remember a part. `state` is from before it was read: what was written since then is read next time."""
         known = {
-            "stamp": stamp,
+            "version": _VERSION,
+            "files": dict(state.files),
+            "other": state.other,
             "sessions": [tuple(location) for location in result.locations],
             "problems": [tuple(problem) for problem in result.problems],
+            "followed": {path: tuple(location) for path, location in result.followed.items()},
         }
         self.core.db.set_meta(**{_key(source, format, unit): orjson.dumps(known).decode()})
 
 
-def stamp_of(source: Source, unit: SourceUnit) -> str:
-    """A digest of the names, sizes and times of all files of a part."""
-    return _digest([_VERSION, unit.state, *((path, *source.stamp(path)) for path in sorted(unit.files))])
+def state_of(source: Source, unit: SourceUnit, *, by_file: bool) -> UnitState:
+    """The state of a part, with each file or only as a digest of all. Names that are not Unicode are as shown."""
+    files = {source.display_path(path): source.stamp(path) for path in unit.files}
+    if by_file:
+        return UnitState(files, _digest([unit.state]))
+    return UnitState({}, _digest([unit.state, *sorted(files.items())]))
 
 
 def _key(source: Source, format: str, unit: SourceUnit) -> str:

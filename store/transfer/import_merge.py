@@ -26,7 +26,7 @@ def merge_import(base: Receipt, here: Data, source: Data, moved: Iterable[str] =
     """The session here with the changes of the source. `moved` are messages now in another session of the tree."""
     clashes: list[str] = []
     messages = _merge_messages(base, here["messages"], source["messages"], set(moved), clashes)
-    merged = _merge_members(base, here, source)
+    merged = merge_members(base, here, source)
     merged["messages"] = messages
     merged["updated_at"] = max((here["updated_at"], source["updated_at"]), key=lambda at: Timestamp(at).ns)
     known = {message.get("id") for message in source["messages"]} | set(moved)
@@ -34,7 +34,8 @@ def merge_import(base: Receipt, here: Data, source: Data, moved: Iterable[str] =
     return MergedImport(merged, clashes, lost)
 
 
-def _merge_members(base: Receipt, here: Data, source: Data) -> Data:
+def merge_members(base: Receipt, here: Data, source: Data) -> Data:
+    """The members here, with those taken from the source that were not changed here."""
     merged = dict(here)
     for key, value in source.items():
         if key in MAPS and isinstance(value, dict) and isinstance(here.get(key), dict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -22,6 +22,10 @@ MAPS = ("metadata", "runtime_metadata")
 # Merged by rules of their own, or different in every version.
 NOT_COMPARED = ("messages", "updated_at")
 _MAX_BYTES = 64 * 1024 * 1024
+# How `render` writes the last member. No string contains a newline, so these are found nowhere else.
+_MESSAGES = b',\n  "messages": {\n'
+_NO_MESSAGES = b',\n  "messages": {}\n}'
+_END = b"\n  }\n}"
 
 
 def digest_file(data: bytes) -> str:
@@ -55,6 +59,7 @@ class Receipt:
     files: dict[str, str]
     messages: dict[str, str] = field(default_factory=dict)  # by message id
     members: dict[str, str] = field(default_factory=dict)
+    cursor: dict[str, Any] | None = None  # from where the source is read on
 
     @property
     def can_merge(self) -> bool:
@@ -65,7 +70,7 @@ class Receipt:
         return (self.format, self.source_id) == (other.format, other.source_id)
 
     def render(self, path: str) -> bytes:
-        known = {"format": self.format, "source_id": self.source_id, "path": path}
+        known = {"format": self.format, "source_id": self.source_id, "path": path, "cursor": self.cursor}
         digests = {"files": self.files, "members": self.members, "messages": self.messages}
         return orjson.dumps({**known, **digests}, option=orjson.OPT_INDENT_2)
 
@@ -73,11 +78,40 @@ class Receipt:
 def load_receipt(disk: Disk, location: Location) -> Receipt | None:
     """The receipt of a session. One that was edited or damaged counts as none, so nothing is overwritten."""
     file = disk.read(location.path(layout.RECEIPT), _MAX_BYTES)
+    return parse_receipt(file.data) if file else None
+
+
+def parse_receipt(raw: bytes) -> Receipt | None:
     try:
-        found: Any = orjson.loads(file.data) if file else None
-        if not found:
-            return None
+        found: Any = orjson.loads(raw)
         digests = (dict(found["files"]), dict(found.get("messages", {})), dict(found.get("members", {})))
-        return Receipt(found["format"], found["source_id"], *digests)
+        return Receipt(found["format"], found["source_id"], *digests, found.get("cursor"))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+class OpenReceipt:
+    """A receipt that gets more messages. Those it has are not parsed: there may be many."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Raises ValueError if it does not look like `Receipt.render` writes it."""
+        at = raw.find(_MESSAGES)
+        if at < 0 or not raw.endswith(_END):
+            raise ValueError("not a receipt with messages")
+        receipt = parse_receipt(raw[:at] + b"\n}")
+        if receipt is None:
+            raise ValueError("not a receipt")
+        self.receipt = receipt
+        self.path: str = orjson.loads(raw[:at] + b"\n}")["path"]
+        self._messages = raw[at : -len(_END)]
+
+    def has_message(self, id: str) -> bool:
+        return b"\n    " + orjson.dumps(id) + b": " in self._messages
+
+    def render(self, receipt: Receipt) -> list[bytes]:
+        """The receipt with the messages it had and those of `receipt`."""
+        head = replace(receipt, messages={}).render(self.path)
+        assert head.endswith(_NO_MESSAGES)
+        added = orjson.dumps(receipt.messages, option=orjson.OPT_INDENT_2)[1:-2].replace(b"\n", b"\n  ")
+        parts = [head.removesuffix(_NO_MESSAGES), self._messages]
+        return [*parts, *([b",", added] if receipt.messages else []), _END]

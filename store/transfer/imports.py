@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -41,7 +41,8 @@ from store.transfer.formats.importer import (
     StateDocument,
 )
 from store.transfer.formats.source import Source
-from store.transfer.import_cursors import ImportCursors, ImportedUnit, stamp_of
+from store.transfer.import_append import GrownFile, LineAppender
+from store.transfer.import_cursors import ImportCursors, ImportedUnit, KnownUnit, UnitState, state_of
 from store.transfer.import_receipts import load_receipt
 from store.workspace.state import State
 
@@ -60,6 +61,7 @@ class ImportOptions(NamedTuple):
     dry_run: bool = False
     overwrite: bool = False  # take the source's version of a session that was changed here
     since: Timestamp | None = None  # pass over sessions that have not changed since then
+    is_complete: bool = True  # all of the source is compared, not only files known to have changed
 
 
 @dataclass
@@ -76,6 +78,16 @@ class ImportSummary:
             self.problems.append(item)
         else:
             self.counts[item.state] += 1
+
+
+class _GrownUnit(NamedTuple):
+    """A part of a source that was brought up to date without reading all of it."""
+
+    updated: set[Location]
+    problems: list[ImportProblem]
+
+
+_NOTHING_NEW = _GrownUnit(set(), [])
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ class Imports:
 
         if not dry_run:
             self.core.check_writable()
-        options = ImportOptions(dry_run, overwrite, since)
+        options = ImportOptions(dry_run, overwrite, since, is_complete=paths is None)
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
@@ -155,17 +167,23 @@ class Imports:
     def _import_unit(
         self, source: Source, format: Format, unit: SourceUnit, seen: dict[Location, str], options: ImportOptions
     ) -> Iterator[ImportOutcome | ImportProblem]:
-        """Import a part of a source, unless it is as it was at the last import."""
+        """Import a part of a source, or its new lines, or nothing if it is as it was at the last import."""
         cursors = ImportCursors(self.core)
+        state = state_of(source, unit, by_file=format.resume is not None)
         known = None if options.overwrite else cursors.find(source, format.name, unit)
-        if known is not None and not seen.keys() & set(known.locations):
-            source.done_bytes += sum(source.size(path) for path in unit.files)
-            path = source.display_path(unit.key)
-            seen.update(dict.fromkeys(known.locations, path))
-            yield from known.problems
-            yield from (ImportOutcome(location, "unchanged", path) for location in known.locations)
-            return
-        stamp, result, is_complete = stamp_of(source, unit), ImportedUnit([], []), not options.dry_run
+        changed = known.state.changed_files(state) if known is not None else None
+        if known is not None and changed is not None and not seen.keys() & set(known.result.locations):
+            grown = self._append_lines(source, format, unit, known, state, options) if changed else _NOTHING_NEW
+            if grown is not None:
+                source.done_bytes += sum(source.size(path) for path in unit.files)
+                path = source.display_path(unit.key)
+                seen.update(dict.fromkeys(known.result.locations, path))
+                yield from known.result.problems if options.is_complete else ()
+                yield from grown.problems
+                for location in known.result.locations:
+                    yield ImportOutcome(location, "updated" if location in grown.updated else "unchanged", path)
+                return
+        result, is_complete = ImportedUnit([], []), not options.dry_run
         for item in self._read_unit(unit, seen, options):
             yield item
             if isinstance(item, ImportProblem):
@@ -174,10 +192,44 @@ class Imports:
             elif item.location.root.startswith("/"):
                 is_complete = False  # a state document: it has no receipt
             else:
-                result.locations.append(item.location)
+                result.add(item.location, item.followed)
                 is_complete &= item.state != "kept"
         if is_complete and result.locations:
-            cursors.save(source, format.name, unit, stamp, result)
+            cursors.save(source, format.name, unit, state, result)
+
+    def _append_lines(
+        self,
+        source: Source,
+        format: Format,
+        unit: SourceUnit,
+        known: KnownUnit,
+        state: UnitState,
+        options: ImportOptions,
+    ) -> _GrownUnit | None:
+        """Append the new lines of a part; None if it has to be imported as a whole."""
+        result, updated = known.result, set()
+        problems: list[ImportProblem] = []
+        has_rest = False
+        shown = {source.display_path(path): path for path in unit.files}
+        for name in known.state.changed_files(state) or ():
+            location = result.followed.get(name)
+            if options.dry_run or location is None:
+                return None
+            is_replaced = state.files[name][-1] != known.state.files[name][-1]
+            file = GrownFile(source, format, shown[name], location, options.is_complete or is_replaced)
+            done = LineAppender(self.core, self.commits).append(file)
+            if done is None:
+                return None
+            has_rest |= done.has_rest
+            problems += done.problems
+            if done.has_changed:
+                updated.add(location)
+            if not done.can_go_on:
+                del result.followed[name]
+        if not has_rest:
+            after = replace(result, problems=[*result.problems, *problems])
+            ImportCursors(self.core).save(source, format.name, unit, state, after)
+        return _GrownUnit(updated, problems)
 
     def _read_unit(
         self, unit: SourceUnit, seen: dict[Location, str], options: ImportOptions

@@ -67,7 +67,10 @@ class CallLogs:
 
     def add_call(self, call: dict[str, Any], at: Timestamp | None) -> None:
         function = call["function"]
-        self.pending[call["id"]] = _PendingCall(function["name"], function["arguments"], at)
+        arguments = function["arguments"]
+        if len(arguments) > MAX_ARGUMENT_BYTES:
+            arguments = arguments[: MAX_ARGUMENT_BYTES + 1]  # still too long, so it is not parsed
+        self.pending[call["id"]] = _PendingCall(function["name"], arguments, at)
 
     def add_result(self, call_id: str, content: str, at: Timestamp | None, *, success: bool) -> None:
         """Add the step of a call. A result without a call is not a step."""
@@ -87,11 +90,24 @@ class CallLogs:
         }
         self.steps.append(orjson.dumps(step))
 
+    def usage_lines(self) -> list[bytes]:
+        return [orjson.dumps(record) for record in self.usage.values()]
+
     def files(self) -> dict[str, bytes]:
         """The log files by name; none if there is nothing to log."""
-        usage = [orjson.dumps(record) for record in self.usage.values()]
-        lines = {layout.TOKEN_USAGE: usage, layout.TRAJECTORY: self.steps}
+        lines = {layout.TOKEN_USAGE: self.usage_lines(), layout.TRAJECTORY: self.steps}
         return {name: b"\n".join(found) + b"\n" for name, found in lines.items() if found}
+
+    def dump(self) -> dict[str, Any]:
+        """The calls without a result, and the last answer: its usage may be stored again."""
+        last = next(reversed(self.usage.values()), None)
+        return {"usage": last, "pending": {id: [*call] for id, call in self.pending.items()}}
+
+    def restore(self, known: dict[str, Any]) -> None:
+        last = known["usage"]
+        self.usage = {last["answer"]: last} if last else {}
+        for id, (name, arguments, at) in known["pending"].items():
+            self.pending[id] = _PendingCall(name, arguments, Timestamp(at) if at else None)
 
 
 def _arguments(text: str) -> Any:

@@ -8,7 +8,7 @@ that continues another one, by a copy of its records or as a fork, is linked to 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import orjson
 
 from store.errors import InvalidContent
 from store.layout import Location
-from store.transfer.formats.claude_records import AGENT, NAME, ClaudeReader
+from store.transfer.formats.claude_records import AGENT, NAME, ClaudeReader, resume
 from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse
 from store.transfer.formats.importer import (
     Format,
@@ -118,7 +118,7 @@ def iter_units(source: Source) -> Iterator[SourceUnit]:
         names = _transcripts(source, directory)
         roots = [name for name in names if not name.startswith(AGENT)]
         agent_files = _find_agent_files(source, directory, [name for name in names if name.startswith(AGENT)])
-        origins = _find_origins(source, directory, roots)
+        origins = _find_origins(source, directory)
         for name in roots:
             stem = name.removesuffix(".jsonl")
             yield _unit(source, directory, stem, agent_files.pop(stem, []), origins)
@@ -127,7 +127,11 @@ def iter_units(source: Source) -> Iterator[SourceUnit]:
                 yield _unit(source, directory, agent.stem, [], {})
 
 
-def find_unit(source: Source, path: str) -> SourceUnit | None:
+def find_units(source: Source, paths: Iterable[str]) -> list[SourceUnit]:
+    return [unit for path in paths if (unit := _find_unit(source, path)) is not None]
+
+
+def _find_unit(source: Source, path: str) -> SourceUnit | None:
     """The session that a changed file belongs to: its own file, one below it, or a sub-agent next to it."""
     parts = path.split("/")
     if source.name is not None:
@@ -146,13 +150,13 @@ def find_unit(source: Source, path: str) -> SourceUnit | None:
 
 
 def _known_origins(source: Source, directory: str) -> dict[str, str]:
-    """The origins in a project, read again only when a file was added to it or removed."""
-    key = (str(source.root), directory, source.mtime_ns(directory))
-    if key not in _ORIGINS:
-        if len(_ORIGINS) >= _MAX_ORIGINS:
-            _ORIGINS.clear()
-        _ORIGINS[key] = _find_origins(source, directory, _transcripts(source, directory))
-    return _ORIGINS[key]
+    """The origins in a project, found again only when a file was added to it or removed."""
+    known = _ORIGINS.get(_origins_key(source, directory))
+    return known if known is not None else _find_origins(source, directory)
+
+
+def _origins_key(source: Source, directory: str) -> tuple[str, str, int]:
+    return str(source.root), directory, source.mtime_ns(directory)
 
 
 def _unit(source: Source, directory: str, stem: str, agents: list[_Agent], origins: dict[str, str]) -> SourceUnit:
@@ -179,11 +183,13 @@ def _find_agent_files(source: Source, directory: str, names: list[str]) -> dict[
     return found
 
 
-def _find_origins(source: Source, directory: str, names: list[str]) -> dict[str, str]:
+def _find_origins(source: Source, directory: str) -> dict[str, str]:
     """The session each file continues: the oldest other file with the same first answer.
 
     Versions before 2.0 copy all records into a new file at each resume, with the ids of the answers unchanged.
     """
+    key = _origins_key(source, directory)
+    names = [name for name in _transcripts(source, directory) if not name.startswith(AGENT)]
     same: dict[bytes, list[tuple[bytes, str]]] = {}
     for name in names:
         head = source.head(_join(directory, name))
@@ -194,6 +200,9 @@ def _find_origins(source: Source, directory: str, names: list[str]) -> dict[str,
     for files in same.values():
         origin = min(files)[1]
         found |= {stem: origin for _, stem in files if stem != origin}
+    if len(_ORIGINS) >= _MAX_ORIGINS:
+        _ORIGINS.clear()
+    _ORIGINS[key] = found
     return found
 
 
@@ -295,6 +304,7 @@ FORMAT = Format(
     lambda source: read_units(iter_units(source)),
     base="projects",
     iter_units=iter_units,
-    find_unit=find_unit,
+    find_units=find_units,
+    resume=resume,
     places=(Place("~/.claude", "CLAUDE_CONFIG_DIR"), Place("~/.config", "XDG_CONFIG_HOME", "claude")),
 )

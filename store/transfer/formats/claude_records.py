@@ -9,13 +9,16 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import BlockContent, add_results, read_blocks, token_counts
+from store.transfer.formats.claude_queue import PromptQueue
 from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse_time
-from store.transfer.formats.importer import ImportProblem, SessionDraft, read_problem
+from store.transfer.formats.file_position import FilePosition
+from store.transfer.formats.importer import ImportProblem, ResumedFile, SessionDraft, read_problem
+from store.transfer.formats.resuming import NeedsWholeFile, make_cursor
 from store.transfer.formats.session_builder import SessionBuilder, parse_line
 from store.transfer.formats.source import Line, Source
 
@@ -24,18 +27,8 @@ AGENT = "agent-"
 # The same in nearly every line of a session: stored once, and with a message only if it differs.
 _ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint", "slug", "isSidechain", "agentId")
 _MAPPED = {"type", "uuid", "timestamp", "message"}
-_MATCHED_CHARS = 60  # of a queued prompt, to find the user record it became
+_MAX_SINCE_PROMPT = 2_000  # uuids in a cursor
 ABANDONED = "abandoned"  # metadata of messages that a rewind left behind
-
-
-class _Queued(NamedTuple):
-    """A prompt typed while the agent worked, known only from the queue."""
-
-    place: int  # in the messages of the session
-    id: str
-    text: str
-    at: Timestamp | None
-    record: dict[str, Any]
 
 
 class ClaudeReader:
@@ -60,10 +53,15 @@ class ClaudeReader:
         self._envelopes: dict[str, dict[str, Any]] = {}
         self._parents: dict[str, str] = {}  # uuid of a record → its parentUuid
         self._places: dict[str, int] = {}  # uuid of a record → number of messages before it
-        self._since_prompt: set[str] = set()  # uuids since the last prompt
-        self._queued: list[_Queued] = []
-        self._taken: set[str] = set()  # ids of queued prompts that the agent took
-        self._delivered: set[str] = set()  # ids of queued prompts that became records, or were taken back
+        self._since_prompt: dict[str, None] = {}  # uuids since the last prompt, in order
+        self._unknown_leaves: set[str] = set()  # uuids that summaries name and earlier lines do not have
+        self._queue = PromptQueue(self.root)
+        self._position = FilePosition()
+        self._is_resumed = False
+
+    @property
+    def builder(self) -> SessionBuilder:
+        return self.root
 
     @property
     def has_messages(self) -> bool:
@@ -76,16 +74,16 @@ class ClaudeReader:
         """Read all lines. What cannot be read is added to `problems`."""
         path = self.source.display_path(self.path)
         try:
-            for line in self.source.iter_lines(self.path):
+            for line in self.source.iter_lines(self.path, self._position):
                 try:
-                    self._read_line(line)
+                    self.read_line(line)
                 except BadRecord as error:
                     self.problems.append(ImportProblem(path, line.number, str(error)))
         except OSError as error:
             self.is_broken = True
             self.problems.append(read_problem(self.source, self.path, error))
 
-    def _read_line(self, line: Line) -> None:
+    def read_line(self, line: Line) -> None:
         for raw, record, exact in parse_line(self.root, line):
             builder = self._builder_for(record)
             if not exact:
@@ -96,6 +94,8 @@ class ClaudeReader:
         """The session of a record: a sidechain in the file of a root is a child."""
         if self.location.child is not None or record.get("isSidechain") is not True or self._is_agent_file():
             return self.root
+        if self._is_resumed:
+            raise NeedsWholeFile("a sub-agent in the file of its session")
         uuid, parent, agent = (as_str(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
         chain = f"{AGENT}{agent}" if agent else self._chains.get(parent) or f"sidechain-{uuid}"
         self._chains[uuid] = chain
@@ -132,6 +132,8 @@ class ClaudeReader:
     def _read_other(self, builder: SessionBuilder, record: dict[str, Any], at: Timestamp | None, number: int) -> None:
         """A record that is not a message: it may hold a title, or a prompt in the queue."""
         kind = record.get("type")
+        if kind == "summary" and self._is_resumed:
+            raise NeedsWholeFile("a summary of an earlier message")
         if kind == "summary":
             self._titles.append((as_str(record.get("leafUuid")), as_str(record.get("summary"))))
         elif kind == "custom-title":
@@ -139,7 +141,7 @@ class ClaudeReader:
         elif kind == "ai-title":
             self._generated_title = as_str(record.get("aiTitle")) or self._generated_title
         elif kind == "queue-operation" and builder is self.root:
-            self._read_queue(record, at, number)
+            self._queue.read(record, at, number)
 
     def _add_message(
         self, builder: SessionBuilder, record: dict[str, Any], at: Timestamp | None, raw: bytes, number: int
@@ -163,7 +165,7 @@ class ClaudeReader:
             record["type"], blocks.content, id=id, at=at, rest=own, raw=raw, is_generated=is_generated, **members
         )
         if record["type"] == "user":
-            self._deliver(blocks.content)
+            self._queue.deliver(blocks.content)
 
     def _rest(
         self, builder: SessionBuilder, record: dict[str, Any], blocks: BlockContent, at: Timestamp | None
@@ -198,6 +200,8 @@ class ClaudeReader:
         """Link the result of a tool call that started a sub-agent to the session of that sub-agent."""
         agent = as_str(as_dict(record.get("toolUseResult")).get("agentId"))
         if agent and first < len(builder.messages):
+            if self._is_resumed and agent not in self.spawned:
+                raise NeedsWholeFile("the result of a sub-agent, whose session is linked to it")
             message = builder.messages[first]
             builder.note(message, "child_session_id", make_id(NAME, f"{AGENT}{agent}"))
             self.spawned[agent] = message["tool_call_id"]
@@ -215,37 +219,7 @@ class ClaudeReader:
         builder.add_message(
             "user", blocks.content, id=_id(record, number), at=at, rest=rest, raw=raw, **blocks.members()
         )
-        self._deliver(blocks.content)
-
-    def _read_queue(self, record: dict[str, Any], at: Timestamp | None, number: int) -> None:
-        """Operations on the queue. The agent takes prompts; `popAll` gives the others back to their author."""
-        operation, text = record.get("operation"), as_str(record.get("content"))
-        waiting = [queued for queued in self._queued if queued.id not in self._taken]
-        if operation == "enqueue" and text.strip() and not text.lstrip().startswith("<"):
-            self._queued.append(_Queued(len(self.root.messages), f"line-{number}", text, at, record))
-        elif operation in ("remove", "dequeue") and waiting:
-            same = [queued for queued in waiting if queued.text == text]
-            self._taken.add((same or waiting)[0].id)
-        elif operation == "popAll":
-            self._delivered |= {queued.id for queued in waiting}
-            self._queued = [queued for queued in self._queued if queued.id in self._taken]
-
-    def _deliver(self, text: str) -> None:
-        """Remove the prompt from the queue that became this message."""
-        start = text.strip()[:_MATCHED_CHARS]
-        for queued in self._queued:
-            if queued.text.strip()[:_MATCHED_CHARS] == start:
-                self._queued.remove(queued)
-                self._delivered.add(queued.id)
-                return
-
-    def _insert_queued(self) -> None:
-        """Add the prompts that exist only in the queue, where they were typed."""
-        for shift, queued in enumerate(self._queued):
-            rest = {key: value for key, value in queued.record.items() if key not in ("content", "timestamp")}
-            self.root.add_message("user", queued.text, id=queued.id, at=queued.at, rest=rest)
-            message = self.root.messages.pop()
-            self.root.messages.insert(queued.place + shift, message)
+        self._queue.deliver(blocks.content)
 
     # -- rewinds -------------------------------------------------------------------------------------
 
@@ -254,33 +228,68 @@ class ClaudeReader:
         uuid, parent = as_str(record.get("uuid")), as_str(record.get("parentUuid"))
         if not uuid or builder is not self.root:
             return
+        if self._is_resumed and uuid in self._unknown_leaves:
+            raise NeedsWholeFile("a message that a summary names")
         if _is_prompt(record):
-            if parent in self._places and parent not in self._since_prompt:
+            if parent not in self._since_prompt and self._is_known(parent):
                 self._mark_abandoned(parent)
-            self._since_prompt = {uuid}
-        self._since_prompt.add(uuid)
+            self._since_prompt = {}
+        self._since_prompt[uuid] = None
         self._parents[uuid] = parent
-        self._places[uuid] = len(builder.messages)
+        self._places[uuid] = builder.count
+
+    def _is_known(self, uuid: str) -> bool:
+        """Whether a record is in this file. A resumed reader knows only the last ones."""
+        if self._is_resumed and uuid and uuid not in self._places:
+            raise NeedsWholeFile("perhaps a rewind to an earlier prompt")
+        return uuid in self._places
 
     def _mark_abandoned(self, parent: str) -> None:
         current, at = set(), parent
         while at and at not in current:
             current.add(at)
             at = self._parents.get(at, "")
-        for message in self.root.messages[self._places[parent] :]:
+        first = self.root.count - len(self.root.messages)
+        for message in self.root.messages[self._places[parent] - first :]:
             if message["id"].partition(":")[0] not in current:
                 self.root.note(message, ABANDONED, True)
 
     # -- the session -----------------------------------------------------------------------------------
 
-    def draft(self) -> SessionDraft:
-        self._insert_queued()
+    def finish(self) -> None:
+        self._queue.insert()
         known = [title for leaf, title in self._titles if leaf in self._places]
         title = self._custom or self._generated_title or (known[-1] if known else "")
         self.root.title = make_title(title) or self.root.title
         for builder in (self.root, *self.sidechains.values()):
             self._apply_envelope(builder)
-        return self.root.build(fallback=self.fallback(), moved=self._delivered)
+
+    def draft(self) -> SessionDraft:
+        self.finish()
+        cursor = make_cursor(self.source, self.path, self._position, self)
+        return self.root.build(fallback=self.fallback(), moved=self._queue.delivered, cursor=cursor)
+
+    def dump(self) -> dict[str, Any] | None:
+        if self.sidechains:
+            return None
+        return {
+            "envelope": self._envelopes.get(self.location.id, {}),
+            "titles": [self._custom, self._generated_title],
+            "unknown_leaves": [*self._unknown_leaves, *(leaf for leaf, _ in self._titles if leaf not in self._places)],
+            "since_prompt": [*self._since_prompt][-_MAX_SINCE_PROMPT:],
+            "spawned": self.spawned,
+            "queue": self._queue.dump(),
+        }
+
+    def restore(self, known: dict[str, Any]) -> None:
+        """Go on after the lines that `dump` was called after. The builder was restored before."""
+        self._is_resumed = True
+        self._envelopes[self.location.id] = known["envelope"]
+        self._custom, self._generated_title = known["titles"]
+        self._unknown_leaves = set(known["unknown_leaves"])
+        self._since_prompt = dict.fromkeys(known["since_prompt"])
+        self.spawned = known["spawned"]
+        self._queue.restore(known["queue"])
 
     def _apply_envelope(self, builder: SessionBuilder) -> None:
         envelope = self._envelopes.get(builder.location.id, {})
@@ -292,6 +301,12 @@ class ClaudeReader:
     def iter_sidechains(self) -> Iterator[SessionDraft]:
         for child in self.sidechains.values():
             yield child.build(fallback=self.fallback())
+
+
+def resume(file: ResumedFile) -> ClaudeReader:
+    reader = ClaudeReader(file.source, file.path, file.location, file.source_id)
+    reader.restore(file.state)
+    return reader
 
 
 def _id(record: dict[str, Any], number: int) -> str:

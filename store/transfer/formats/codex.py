@@ -9,18 +9,19 @@ lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.formats.codex_records import CodexReader
+from store.transfer.formats.codex_records import NAME, CodexReader, resume
 from store.transfer.formats.coerce import BadRecord, as_dict, as_list, as_str, make_id, make_title, parse, parse_time
+from store.transfer.formats.file_position import FilePosition
 from store.transfer.formats.importer import (
     Format,
     ImportProblem,
@@ -34,13 +35,16 @@ from store.transfer.formats.importer import (
     read_tree,
     read_units,
 )
+from store.transfer.formats.resuming import make_cursor
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Line, Source
 
-NAME = "codex"
 _EXTENSIONS = (".jsonl", ".jsonl.zst", ".json")
 _LEVELS = 4  # YYYY/MM/DD/rollout-*
 _INDEX = "session_index.jsonl"
+# Members of the metadata that a session gets, or that tell how threads belong together.
+_PLAIN_META = ("originator", "cli_version", "model_provider", "git", "forked_from_id", "parent_thread_id")
+_META = {*_PLAIN_META, "id", "timestamp", "cwd", "source", "history_base"}
 _SEGMENT = re.compile(r"_([0-9a-fA-F-]{8,})\.jsonl(?:\.zst)?$")
 
 
@@ -55,6 +59,15 @@ class _Thread(SourceSession):
     def base(self) -> dict[str, Any]:
         """The place in a thread before which this file begins; empty for the first file of a thread."""
         return as_dict(self.meta.get("history_base"))
+
+
+_Tree = tuple[_Thread, list[tuple[_Thread, int]]]  # a root, and the threads below it with their depth
+_THREADS: dict[tuple[str, str, bytes], _Thread] = {}  # by source, path and beginning
+_TREES: dict[str, dict[str, _Tree]] = {}  # by source and path, as they were last listed
+_MAX_REMEMBERED = 20_000
+_KNOWN_BY_BYTES = 256  # with the time and the id of a thread
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def _rollouts(source: Source) -> list[str]:
@@ -73,10 +86,10 @@ def recognise(source: Source) -> int | None:
     return 95 if any(_find_meta(source, path) for path in _rollouts(source)) else None
 
 
-def _iter_lines(source: Source, path: str) -> Iterator[Line]:
+def _iter_lines(source: Source, path: str, position: FilePosition | None = None) -> Iterator[Line]:
     """The lines of a file. The first versions wrote one object, whose items are returned as lines."""
     if not path.endswith(".json"):
-        yield from source.iter_lines(path)
+        yield from source.iter_lines(path, position)
         return
     whole = as_dict(parse(source.read(path)).value)
     for number, item in enumerate([whole.get("session"), *as_list(whole.get("items"))], 1):
@@ -106,7 +119,8 @@ def _read_thread(source: Source, path: str) -> _Thread:
     meta = _find_meta(source, path) or {}
     name = path.rpartition("/")[2].removeprefix("rollout-").partition(".json")[0]
     parent = as_str(_spawn_record(meta).get("parent_thread_id")) or as_str(meta.get("parent_thread_id"))
-    return _Thread(path, as_str(meta.get("id")) or name, parent or None, meta)
+    kept = {key: value for key, value in meta.items() if key in _META}  # all instructions are in it too
+    return _Thread(path, as_str(meta.get("id")) or name, parent or None, kept or dict.fromkeys(meta))
 
 
 def _spawn_record(meta: dict[str, Any]) -> dict[str, Any]:
@@ -125,13 +139,49 @@ def _join_segments(threads: list[_Thread]) -> list[_Thread]:
     return [replace(t, segments=tuple(segments.pop(t.id, ()))) for t in joined]
 
 
+def _parts_of(tree: _Tree) -> list[_Thread]:
+    """All files of a tree of threads."""
+    root, below = tree
+    return [part for member in (root, *(child for child, _ in below)) for part in (member, *member.segments)]
+
+
 def _continues(thread: _Thread) -> bool:
     """Whether a file continues an earlier file of the same thread."""
     return as_str(thread.base.get("thread_id")) == thread.id
 
 
 def iter_units(source: Source) -> Iterator[SourceUnit]:
-    return _CodexHome(source).iter_units()
+    threads = [_known_thread(source, path) for path in _rollouts(source)]
+    source.done_bytes = 0  # the files are read again, and progress counts those bytes
+    grouped = group_by_root(_join_segments(threads))
+    trees = {part.path: tree for tree in grouped for part in _parts_of(tree)}
+    _remember(_TREES, str(source.root), trees)
+    return map(_CodexHome(source).unit, grouped)
+
+
+def find_units(source: Source, paths: Iterable[str]) -> list[SourceUnit] | None:
+    """The trees of threads that changed files belong to; None if one of them is not a known rollout."""
+    trees, home = _TREES.get(str(source.root), {}), _CodexHome(source)
+    if source.name is not None or not all(path in trees for path in paths):
+        return None
+    return [home.unit(trees[path]) for path in paths]
+
+
+def _known_thread(source: Source, path: str) -> _Thread:
+    """The thread in a file. The beginning of a file is enough to know it again."""
+    key = (str(source.root), path, source.head(path, _KNOWN_BY_BYTES))
+    if key not in _THREADS:
+        thread = _read_thread(source, path)
+        if not thread.meta:
+            return thread
+        _remember(_THREADS, key, thread)
+    return _THREADS[key]
+
+
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    if len(cache) >= _MAX_REMEMBERED:
+        cache.clear()
+    cache[key] = value
 
 
 class _CodexHome:
@@ -142,16 +192,13 @@ class _CodexHome:
         self.names = _read_names(source)
         self.spawned: dict[str, str] = {}  # id or task name of a sub-agent → the tool call that started it
 
-    def iter_units(self) -> Iterator[SourceUnit]:
-        """Each root with the threads below it."""
-        threads = [_read_thread(self.source, path) for path in _rollouts(self.source)]
-        self.source.done_bytes = 0  # the files are read again, and progress counts those bytes
-        for root, below in group_by_root(_join_segments(threads)):
-            members = [root, *(child for child, _ in below)]
-            files = [part.path for member in members for part in (member, *member.segments)]
-            names = "\n".join(self.names.get(member.id, "") for member in members)
-            read = partial(self._tree, root, below)
-            yield SourceUnit(root.path, tuple(files), read, state=names)
+    def unit(self, tree: _Tree) -> SourceUnit:
+        """A root with the threads below it."""
+        root, below = tree
+        members = [root, *(child for child, _ in below)]
+        names = "\n".join(self.names.get(member.id, "") for member in members)
+        files = tuple(part.path for part in _parts_of(tree))
+        return SourceUnit(root.path, files, partial(self._tree, root, below), state=names)
 
     def _tree(self, root: _Thread, below: list[tuple[_Thread, int]]) -> Iterator[SessionTree | ImportProblem]:
         return read_tree(self.source, NAME, root, below, self._read)
@@ -165,26 +212,29 @@ class _CodexHome:
         if location.child is not None and thread.parent is not None:
             builder.parent, builder.depth = make_id(NAME, thread.parent), depth
         self._apply_meta(builder, thread)
-        reader = CodexReader(builder)
+        reader, position = CodexReader(builder), FilePosition()
         try:
             for part in (thread, *thread.segments):
-                yield from self._read_part(reader, part)
+                position = FilePosition()
+                yield from self._read_part(reader, part, position)
         except (OSError, BadRecord, InvalidContent) as error:
             yield read_problem(source, thread.path, error)
             return
         self.spawned |= reader.spawned
         if builder.messages:
-            yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
+            last = (thread, *thread.segments)[-1].path
+            cursor = make_cursor(source, last, position, reader) if last.endswith(".jsonl") else None
+            yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)), cursor=cursor)
         elif not thread.meta:
             yield ImportProblem(path, None, "not a Codex session; not imported")
 
-    def _read_part(self, reader: CodexReader, part: _Thread) -> Iterator[ImportProblem]:
+    def _read_part(self, reader: CodexReader, part: _Thread, position: FilePosition) -> Iterator[ImportProblem]:
         end = part.base.get("end_ordinal_exclusive")
         if _continues(part) and isinstance(end, int):
             reader.rewind(end)
             segment = _SEGMENT.search(part.path)
             reader.prefix = f"{segment[1] if segment else part.path}:"
-        for line in _iter_lines(self.source, part.path):
+        for line in _iter_lines(self.source, part.path, position):
             try:
                 reader.read_line(line)
             except BadRecord as error:
@@ -202,7 +252,7 @@ class _CodexHome:
         origin = as_str(meta.get("forked_from_id")) or as_str(thread.base.get("thread_id"))
         if origin and origin != thread.id:
             builder.forked_from = make_id(NAME, origin)
-        for key in ("originator", "cli_version", "model_provider", "git", "forked_from_id", "parent_thread_id"):
+        for key in _PLAIN_META:
             builder.add_metadata(key, meta.get(key))
 
 
@@ -228,5 +278,7 @@ FORMAT = Format(
     lambda source: read_units(iter_units(source)),
     base="sessions",
     iter_units=iter_units,
+    find_units=find_units,
+    resume=resume,
     places=(Place("~/.codex", "CODEX_HOME"),),
 )

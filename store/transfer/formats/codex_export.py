@@ -15,8 +15,7 @@ from typing import Any
 import orjson
 
 from store import layout
-from store.transfer.formats.codex import NAME
-from store.transfer.formats.codex_records import CALL_ARGUMENTS, has_failed
+from store.transfer.formats.codex_records import CALL_ARGUMENTS, NAME, has_failed
 from store.transfer.formats.coerce import as_dict, as_list, as_str
 from store.transfer.formats.exported_session import ExportedSession, FileToWrite
 from store.transfer.formats.session_builder import RECORDS

@@ -17,9 +17,12 @@ from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import make_call
 from store.transfer.formats.call_logs import TokenCounts, count_of
 from store.transfer.formats.coerce import as_dict, as_list, as_str, make_title, parse_time, to_text
+from store.transfer.formats.importer import ResumedFile
+from store.transfer.formats.resuming import NeedsWholeFile
 from store.transfer.formats.session_builder import ParsedLine, SessionBuilder, parse_line
 from store.transfer.formats.source import Line
 
+NAME = "codex"
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system", "tool": "tool"}
 CALL_ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 CALL_ARGUMENTS |= {"web_search_call": "action", "tool_search_call": "arguments"}
@@ -41,6 +44,7 @@ class CodexReader:
         self._tasks: dict[str, str] = {}  # spawning call → task name
         self._total: dict[str, Any] = {}  # tokens of the thread so far
         self._has_usage_records = False
+        self._is_resumed = False
 
     def read_line(self, line: Line) -> None:
         for parsed in parse_line(self.builder, line):
@@ -88,6 +92,8 @@ class CodexReader:
     def _add_usage_record(self, payload: dict[str, Any], at: Timestamp | None, line: Line) -> None:
         """The newest versions store one record per API answer, in addition to the token counts."""
         if not self._has_usage_records:
+            if self._is_resumed and self.builder.logs.usage:
+                raise NeedsWholeFile("the first record that replaces the token counts")
             self._has_usage_records = True
             self.builder.logs.usage.clear()
         answer = as_str(payload.get("response_id")) or self._answer_id(line)
@@ -111,6 +117,7 @@ class CodexReader:
     def note_call(self, call: dict[str, Any]) -> None:
         """Remember a call that starts a sub-agent."""
         if call["function"]["name"] == "spawn_agent":
+            self._check_link()
             name = as_str(_json_object(call["function"]["arguments"]).get("task_name"))
             self._tasks[call["id"]] = name
             self.spawned[name or call["id"]] = call["id"]
@@ -118,7 +125,37 @@ class CodexReader:
     def note_result(self, call_id: str, text: str) -> None:
         agent = as_str(_json_object(text).get("agent_id"))
         if call_id in self._tasks and agent:
+            self._check_link()
             self.spawned[agent] = call_id
+
+    def _check_link(self) -> None:
+        if self._is_resumed:
+            raise NeedsWholeFile("a sub-agent, whose session is linked to the call")
+
+    # -- reading on ------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Nothing is left to do after the last line."""
+
+    def dump(self) -> dict[str, Any]:
+        return {
+            "prefix": self.prefix,
+            "total": self._total,
+            "has_usage_records": self._has_usage_records,
+            "tasks": self._tasks,
+        }
+
+    def restore(self, known: dict[str, Any]) -> None:
+        self._is_resumed = True
+        self.prefix, self._total, self._tasks = known["prefix"], known["total"], known["tasks"]
+        self._has_usage_records = known["has_usage_records"]
+
+
+def resume(file: ResumedFile) -> CodexReader:
+    path = file.source.display_path(file.path)
+    reader = CodexReader(SessionBuilder(NAME, file.location, path, file.source_id))
+    reader.restore(file.state)
+    return reader
 
 
 class CodexItem:

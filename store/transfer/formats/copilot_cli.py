@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from store.model.timestamp import Timestamp
@@ -11,7 +12,7 @@ from store.transfer.formats.call_logs import TokenCounts, count_of
 from store.transfer.formats.coerce import as_dict, as_list, as_str, parse_time, to_text
 from store.transfer.formats.importer import Format, ImportProblem, Place, SessionTree, SourceUnit, read_units
 from store.transfer.formats.session_builder import SessionBuilder
-from store.transfer.formats.session_files import file_units, find_files, new_builder, read_records
+from store.transfer.formats.session_files import file_units, find_files, new_builder, read_records, resume_records
 from store.transfer.formats.source import Source
 
 NAME = "copilot-cli"
@@ -33,6 +34,10 @@ def recognise(source: Source) -> int | None:
 
 def iter_units(source: Source) -> Iterator[SourceUnit]:
     return file_units(source, [path for path in _logs(source) if _is_log(source, path)], _read)
+
+
+def find_units(source: Source, paths: Iterable[str]) -> Iterator[SourceUnit]:
+    return file_units(source, [path for path in paths if path.endswith(".jsonl") and _is_log(source, path)], _read)
 
 
 def _read(source: Source, path: str) -> Iterator[SessionTree | ImportProblem]:
@@ -131,5 +136,7 @@ FORMAT = Format(
     lambda source: read_units(iter_units(source)),
     base="session-state",
     iter_units=iter_units,
+    find_units=find_units,
+    resume=partial(resume_records, NAME, _add_event),
     places=(Place("~/.copilot", "COPILOT_HOME"),),
 )

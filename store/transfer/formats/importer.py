@@ -71,6 +71,7 @@ class SessionDraft:
     updated_at: Timestamp | None = None  # of its last record
     # Ids of messages in other sessions of the same tree: these do not count as lost when they are not in this one.
     moved: frozenset[str] = frozenset()
+    cursor: dict[str, Any] | None = None  # from where the next lines of its file can be read alone
 
 
 class SessionTree(NamedTuple):
@@ -106,6 +107,16 @@ class SourceUnit:
     state: str = ""  # what it takes from files that all units share
 
 
+class ResumedFile(NamedTuple):
+    """A file that was imported before, and the session it became."""
+
+    source: Source
+    path: str
+    location: Location
+    source_id: str
+    state: Any  # from `resuming.LineReader.dump`
+
+
 class Place(NamedTuple):
     """Where an agent keeps its sessions: below a directory named by a variable, or below the default."""
 
@@ -124,19 +135,21 @@ class Format:
     iter_records: Callable[[Source], Records]
     base: str = ""  # the directory of the sessions, if the source is the agent's whole home
     iter_units: Callable[[Source], Iterator[SourceUnit]] | None = None  # None: the source is one unit
-    # The unit a changed file belongs to, without looking at the others. None: all units are compared.
-    find_unit: Callable[[Source, str], SourceUnit | None] | None = None
+    # The units that changed files belong to, without looking at the others. None: all units are compared.
+    find_units: Callable[[Source, Iterable[str]], Iterable[SourceUnit] | None] | None = None
+    # A `resuming.LineReader` for the next lines of a file. None: a changed file is read as a whole.
+    resume: Callable[[ResumedFile], Any] | None = None
     places: tuple[Place, ...] = ()
     # The sessions are single files among others: directories next to them can hold those of other agents.
     is_scattered: bool = False
 
     def units_of(self, source: Source, paths: Iterable[str]) -> Iterator[SourceUnit]:
         """The units that changed files belong to; all units if the format cannot tell."""
-        if self.find_unit is None:
+        found = self.find_units(source, sorted(paths)) if self.find_units is not None else None
+        if found is None:
             yield from self.units(source)
-            return
-        found = (self.find_unit(source, path) for path in sorted(paths))
-        yield from {unit.key: unit for unit in found if unit is not None}.values()
+        else:
+            yield from {unit.key: unit for unit in found}.values()
 
     def units(self, source: Source) -> Iterator[SourceUnit]:
         if self.iter_units is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from store.transfer.formats.coerce import as_dict, as_str, parse_time
 from store.transfer.formats.gemini_parts import read_parts, result_text, token_counts
 from store.transfer.formats.importer import Format, ImportProblem, Place, SessionTree, SourceUnit, read_units
 from store.transfer.formats.session_builder import SessionBuilder
-from store.transfer.formats.session_files import file_units, find_files, new_builder, read_records
+from store.transfer.formats.session_files import file_units, find_files, new_builder, read_records, resume_records
 from store.transfer.formats.source import Source
 
 NAME = "qwen-code"
@@ -32,6 +33,10 @@ def recognise(source: Source) -> int | None:
 
 def iter_units(source: Source) -> Iterator[SourceUnit]:
     return file_units(source, [path for path in _chats(source) if _is_chat(source, path)], _read)
+
+
+def find_units(source: Source, paths: Iterable[str]) -> Iterator[SourceUnit]:
+    return file_units(source, [path for path in paths if path.endswith(".jsonl") and _is_chat(source, path)], _read)
 
 
 def _read(source: Source, path: str) -> Iterator[SessionTree | ImportProblem]:
@@ -85,5 +90,7 @@ FORMAT = Format(
     lambda source: read_units(iter_units(source)),
     base="projects",
     iter_units=iter_units,
+    find_units=find_units,
+    resume=partial(resume_records, NAME, _add_record),
     places=(Place("~/.qwen"),),
 )

@@ -39,6 +39,42 @@ INTERRUPTION = "[Request interrupted"  # how Claude Code begins the notice of an
 MAX_UNMAPPED_BYTES = 32 * 1024  # per message; a record with more is kept in records.jsonl
 
 
+# Members that later lines change or keep.
+_DUMPED = (
+    *("title", "model", "workspace", "git_branch", "parent", "depth", "project_id", "subagent_type"),
+    *("forked_from", "resumed_from", "spawned_by", "status"),
+)
+
+
+class DerivedTitles(NamedTuple):
+    """Titles from messages, for a session in which no person typed anything."""
+
+    answer: str = ""
+    text: str = ""
+    first: str = ""
+
+
+class EarlierPart(NamedTuple):
+    """What earlier lines of the same source made, if the builder only gets later ones."""
+
+    messages: int = 0
+    records: int = 0
+    status: str | None = None  # derived from the last message
+    titles: DerivedTitles = DerivedTitles()
+
+
+class BuiltPart(NamedTuple):
+    """What later lines of a source add to a session."""
+
+    members: dict[str, Any]  # of the whole session, as they are now
+    messages: list[dict[str, Any]]
+    ids: set[str]
+    records: list[bytes]
+    usage: list[bytes]  # the first one replaces the last line of the log
+    steps: list[bytes]
+    files: list[SourceFile]
+
+
 class SessionBuilder:
     """Collect the messages, files and metadata of one session; `build` returns its draft."""
 
@@ -70,6 +106,7 @@ class SessionBuilder:
         self._ids: set[str] = set()
         self._files: dict[str, SourceFile] = {}
         self._records: list[bytes] = []
+        self._before = EarlierPart()
 
     # -- messages --------------------------------------------------------------------------------------
 
@@ -128,7 +165,12 @@ class SessionBuilder:
         if raw is None or len(raw) <= MAX_UNMAPPED_BYTES or len(orjson.dumps(rest)) <= MAX_UNMAPPED_BYTES:
             return rest
         self.keep_raw(raw)
-        return {"record": len(self._records), "kept_in": f"{layout.ATTACHMENTS}/{RECORDS}.jsonl"}
+        return {"record": self._before.records + len(self._records), "kept_in": f"{layout.ATTACHMENTS}/{RECORDS}.jsonl"}
+
+    @property
+    def count(self) -> int:
+        """The number of messages so far, with those of an earlier import."""
+        return self._before.messages + len(self.messages)
 
     @property
     def period(self) -> tuple[Timestamp, Timestamp]:
@@ -198,7 +240,9 @@ class SessionBuilder:
         if value is not None and value != "":
             self.metadata[f"{self.format}.{key}"] = to_text(value)
 
-    def build(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> SessionDraft:
+    def build(
+        self, *, fallback: Timestamp, moved: Iterable[str] = (), cursor: dict[str, Any] | None = None
+    ) -> SessionDraft:
         """Return the draft. `fallback` is its time if the source has none. The builder cannot be used again."""
         if self._records:
             data = b"\n".join(self._records) + b"\n"
@@ -217,6 +261,7 @@ class SessionBuilder:
             files=tuple(self._files.values()),
             updated_at=self._last or fallback,
             moved=frozenset(moved),
+            cursor=cursor,
         )
 
     def _document(self, fallback: Timestamp) -> dict[str, Any]:
@@ -269,10 +314,9 @@ class SessionBuilder:
 
     def _derive_status(self) -> str | None:
         """The status of the last run: running until the agent has answered the last prompt or tool result."""
-        said = [message for message in reversed(self.messages) if message["role"] != "system"]
-        if not said:
-            return None
-        last = said[0]
+        last = next((message for message in reversed(self.messages) if message["role"] != "system"), None)
+        if last is None:
+            return self._before.status
         if last["role"] == "user" and last["content"].startswith(INTERRUPTION):
             return "cancelled"
         is_answer = last["role"] == "assistant" and last["content"] and "tool_calls" not in last
@@ -283,14 +327,61 @@ class SessionBuilder:
         typed = self._prompt_title or self._command_title
         if typed:
             return typed
+        known = self._derived_titles()
+        return known.answer or known.text or known.first or f"{self.format} {self.source_id}"[:80]
+
+    def _derived_titles(self) -> DerivedTitles:
+        before = self._before.titles
         answers = (m["content"] for m in self.messages if m["role"] == "assistant")
         texts = (m["content"] for m in self.messages)
-        found = (title for text in (*answers, *texts) if (title := title_of_prompt(text) or ""))
-        return next(found, "") or self._fallback_title()
-
-    def _fallback_title(self) -> str:
         first = next((m["content"] for m in self.messages if m["content"].strip()), "")
-        return make_title(first) or f"{self.format} {self.source_id}"[:80]
+        return DerivedTitles(
+            before.answer or next(filter(None, map(title_of_prompt, answers)), ""),
+            before.text or next(filter(None, map(title_of_prompt, texts)), ""),
+            before.first or make_title(first),
+        )
+
+    # -- a later part of the same source -------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any] | None:
+        """What a builder for the next lines of the source has to know, as JSON; None if they need all lines."""
+        if self._first is None or self._last is None or self.task_list is not None:
+            return None
+        has_title = bool(self.title or self._prompt_title or self._command_title)
+        return {
+            "members": {name: getattr(self, name) for name in _DUMPED},
+            "metadata": self.metadata,
+            "typed": [self._prompt_title, self._command_title],
+            "period": [self._first, self._last],
+            "messages": self.count,
+            "records": self._before.records + len(self._records),
+            "titles": None if has_title else [*self._derived_titles()],
+            "last_status": self._derive_status(),
+            "logs": self.logs.dump(),
+        }
+
+    def restore(self, known: dict[str, Any]) -> None:
+        """Go on after the lines that `dump` was called after."""
+        for name, value in known["members"].items():
+            setattr(self, name, value)
+        self.metadata = known["metadata"]
+        self._prompt_title, self._command_title = known["typed"]
+        self._first, self._last = map(Timestamp, known["period"])
+        titles = DerivedTitles(*known["titles"] or ())
+        self._before = EarlierPart(known["messages"], known["records"], known["last_status"], titles)
+        self.logs.restore(known["logs"])
+
+    def take_part(self, known: Iterable[str]) -> BuiltPart:
+        """What was added since `restore`. `known` are the paths of files that the session has."""
+        return BuiltPart(
+            members={key: value for key, value in self._document(self.period[1]).items() if key != "messages"},
+            messages=self.messages,
+            ids=self._ids,
+            records=self._records,
+            usage=self.logs.usage_lines(),
+            steps=self.logs.steps,
+            files=[file for name, file in self._files.items() if name not in set(known)],
+        )
 
 
 class ParsedLine(NamedTuple):

@@ -19,6 +19,7 @@ from typing import IO, BinaryIO, NamedTuple, Self, cast
 from store.disk.disk import Disk
 from store.disk.file import DirEntry
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
+from store.transfer.formats.file_position import FilePosition
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_LEVELS = 32  # of nested directories; no agent stores sessions deeper
@@ -167,21 +168,36 @@ class Source:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
 
-    def iter_lines(self, path: str) -> Iterator[Line]:
-        """Yield the lines of a file that are not blank. A file named `.zst` is decompressed."""
+    def iter_lines(self, path: str, position: FilePosition | None = None) -> Iterator[Line]:
+        """Yield the lines of a file that are not blank. A file named `.zst` is decompressed.
+
+        `position` is moved to the end of each line before the line is yielded.
+        """
+        position = position or FilePosition()
         with self.open_file(path) as raw, _decompressed(raw, path) as file:
-            number = 0
             while line := file.readline(MAX_LINE_BYTES + 1):
-                number += 1
+                position.line += 1
+                position.add(line)
                 self.done_bytes += len(line)
                 if len(line) > MAX_LINE_BYTES:
-                    yield Line(number, None)
-                    self._skip_line(file)
+                    self._skip_line(file, position)
+                    yield Line(position.line, None)
                 elif line.strip():
-                    yield Line(number, line.rstrip(b"\r\n"))
+                    yield Line(position.line, line.rstrip(b"\r\n"))
 
-    def _skip_line(self, file: IO[bytes]) -> None:
+    def iter_new_lines(self, path: str, position: FilePosition) -> Iterator[Line]:
+        """Yield the complete lines after `position`, which is moved to the end of each line."""
+        with self.open_file(path) as file:
+            file.seek(position.offset)
+            while (line := file.readline(MAX_LINE_BYTES + 1)).endswith(b"\n"):
+                position.line += 1
+                position.add(line)
+                if line.strip():
+                    yield Line(position.line, line.rstrip(b"\r\n"))
+
+    def _skip_line(self, file: IO[bytes], position: FilePosition) -> None:
         while chunk := file.readline(_CHUNK_BYTES):
+            position.add(chunk)
             self.done_bytes += len(chunk)
             if chunk.endswith(b"\n"):
                 return

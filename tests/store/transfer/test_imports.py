@@ -15,6 +15,7 @@ import pytest
 
 from store import NotFound, Store, Timestamp
 from store.errors import InvalidName
+from store.transfer.formats.file_position import FilePosition
 from store.transfer.formats.importer import ImportProblem
 from store.transfer.formats.source import Line, Source
 from store.transfer.imports import ImportOutcome
@@ -116,9 +117,9 @@ def test_unchanged_source_is_not_read_again(store: Store, claude: Path, monkeypa
     read: list[str] = []
     iter_lines = Source.iter_lines
 
-    def noting(self: Source, path: str) -> Iterator[Line]:
+    def noting(self: Source, path: str, position: FilePosition | None = None) -> Iterator[Line]:
         read.append(path)
-        return iter_lines(self, path)
+        return iter_lines(self, path, position)
 
     monkeypatch.setattr(Source, "iter_lines", noting)
     assert store.imports.run(str(claude)).counts == {"unchanged": 4}
