@@ -124,6 +124,10 @@ class PastVersions:
         """Return a version by its number; None if it is not kept."""
         return self._home.core.history.find(self.path_of(what), number)
 
+    def find_shown(self, what: str | Location, number: int) -> SavedVersion | None:
+        """Return the version that people mean by a number: in a grove, its number there."""
+        return self._home.core.history.find_shown(self.path_of(what), number)
+
     def at(self, what: str | Location, at_ns: int) -> SavedVersion | None:
         """Return the version that was current at a moment; None before the first."""
         return self._home.core.history.at(self.path_of(what), at_ns)

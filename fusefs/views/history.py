@@ -16,7 +16,7 @@ from fusefs.views.page_cache import PageCache
 from store import Location, SavedVersion, Store, layout
 from store.undo.versions_spec import local_text
 
-_NUMBER = re.compile(r"(\d{6,18})~")
+_NUMBER = re.compile(r"(local-)?(\d{6,18})~")
 _NOT_PLAIN = re.compile(r"[^\w.+-]+")
 MAX_PROGRAM = 40  # characters
 
@@ -43,11 +43,17 @@ class HistoryView(View):
             return VirtualDir(newest.at_ns, mode=self._mode(location, stat.S_IFDIR))
         if name == layout.CHILDREN and location.child is None:
             return VirtualDir(newest.at_ns) if self._recorded_children(location) else None
-        number = _NUMBER.match(name)
-        version = self._history.find(location.dir, int(number[1])) if number else None
+        version = self._find_named(location, name)
         if version is None or version.main_bytes is None or name_of(version) != name:
             return None
         return self._file(location, version)
+
+    def _find_named(self, location: Location, name: str) -> SavedVersion | None:
+        number = _NUMBER.match(name)
+        if number is None:
+            return None
+        find = self._history.find if number[1] else self._history.find_shown
+        return find(location.dir, int(number[2]))
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         location, name = _located(path) if path else (None, "")
@@ -92,9 +98,11 @@ class HistoryView(View):
 
 def name_of(version: SavedVersion) -> str:
     """The name of a version's file."""
-    moment = local_text(version.at_ns).replace(" ", "T").replace(":", ".")
+    moment = local_text(version.made_at_ns).replace(" ", "T").replace(":", ".")
     program = _NOT_PLAIN.sub("-", version.author.program or version.author.via)[:MAX_PROGRAM]
-    return f"{version.number:06}~{moment}~{program}.json"
+    shown = version.shown_number
+    number = f"{shown:06}" if shown is not None else f"local-{version.number:06}"
+    return f"{number}~{moment}~{program}.json"
 
 
 def _located(path: str) -> tuple[Location | None, str]:

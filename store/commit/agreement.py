@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from store.commit.commit import AgreedVersion, Commit
 from store.errors import Conflict
@@ -29,6 +29,14 @@ class Stale(Conflict):
         self.location = location
         self.whole_tree = whole_tree
         super().__init__(f"{location} was changed on another host; nothing was changed here, try again")
+
+
+class PastText(NamedTuple):
+    """A text that a file had in the agreed history."""
+
+    number: int
+    at_ns: int
+    text: bytes
 
 
 class Agreement(Protocol):
@@ -67,6 +75,10 @@ class Agreement(Protocol):
         """Pull what other hosts did to a location, if the database answers. The caller holds no lock of it."""
         ...
 
+    def past_texts(self, path: str, said_ns: int) -> Sequence[PastText]:
+        """The agreed versions of a document with this updated_at. Empty if the database does not answer."""
+        ...
+
     def note_change(self, location: Location) -> None:
         """Files of a location may have been changed by another program. Returns at once."""
         ...
@@ -100,6 +112,9 @@ class Alone:
 
     def refresh(self, location: Location) -> None:
         pass
+
+    def past_texts(self, path: str, said_ns: int) -> Sequence[PastText]:
+        return ()
 
     def note_change(self, location: Location) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from store.disk.file import NewFile
-from store.history.versions import FileChanges, KnownChange
+from store.history.versions import AgreedNumber, FileChanges, KnownChange, lineage_path
 from store.index.change_feed import What
 from store.layout import Location
 
@@ -30,6 +30,15 @@ class AgreedVersion:
     is_gone: bool = False
     is_whole: bool = False  # files that `digests` does not name do not exist
     claims: Mapping[str, str | None] = field(default_factory=dict)  # host by path of a message in cur/; None: none
+    made_ns: int | None = None  # when another host made it; None: this host
+
+    @property
+    def number(self) -> AgreedNumber:
+        return AgreedNumber(self.version, self.made_ns)
+
+    def numbers(self) -> dict[str, AgreedNumber]:
+        """The number of this version, for each lineage of the history that it changes."""
+        return {lineage_path(f"{self.unit}/{path}"): self.number for path, digest in self.digests.items() if digest}
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "digests": dict(self.digests), "claims": dict(self.claims)}

@@ -93,7 +93,7 @@ class Journal:
             raise
         sync_error = self._sync(moves, created)
         stamps = {file.path: self.disk.stamp(_where_now(file.path, commit.moves)) for file in commit.files}
-        is_recorded = self.history.add(versions, stamps)
+        is_recorded = self.history.add(versions, stamps, {version.unit: version.number for version in agreed})
         self._finish(commit, index, stamps, is_recorded=is_recorded)
         if agreed:
             self.agreement().record(agreed)
@@ -319,6 +319,8 @@ class Journal:
         self.index_failures.pop((root, child), None)
         if agreed:
             self.agreement().record(agreed)
+            for version in agreed:
+                self.history.note_agreed(version.numbers())
 
 
 def _with_contents_read(commit: Commit) -> Commit:

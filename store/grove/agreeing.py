@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import apsw
 import psycopg
 
-from store.commit.agreement import Stale
+from store.commit.agreement import PastText, Stale
 from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
 from store.disk.file import File, NewFile, Temp
@@ -41,6 +41,7 @@ from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, param
 from store.grove.units import location_of, shard_of, unit_of
 from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
 from store.history.authors import current_author
+from store.history.texts import said_ns_of
 from store.layout import Location
 
 log = logging.getLogger("grovefs.store")
@@ -126,6 +127,14 @@ class GroveAgreement:
                 self.replica.note_behind(version.unit, why)
             except (apsw.Error, OSError, StoreError) as error:
                 log.warning("%s is behind, which cannot be recorded: %s", version.unit, error)
+
+    def past_texts(self, path: str, said_ns: int) -> list[PastText]:
+        try:
+            found = [*self.outside.past.logged_texts(path)]
+        except StoreError as error:
+            log.info("%s: older versions cannot be read from the grove: %s", path, error)
+            return []
+        return [PastText(row.version, row.at_ns, text) for row, text in found if said_ns_of(text) == said_ns]
 
     def note_change(self, location: Location) -> None:
         self.outside.note(location)
@@ -371,7 +380,9 @@ class GroveAgreement:
     def _settle_locked(self, unit: str) -> None:
         self._local.set_aside += self.outside.settle_locked(unit)
 
-    def publish_present(self, unit: str, edits: Sequence[OutsideEdit], texts: Mapping[str, bytes]) -> None:
+    def publish_present(
+        self, unit: str, edits: Sequence[OutsideEdit], texts: Mapping[str, bytes]
+    ) -> list[AgreedVersion]:
         """Publish files as they are on disk. `texts` are the agreed ones, by path. Raises Stale or Busy."""
         known = self.replica.files(unit)
         commit = Commit(location_of(unit), [_edited_file(unit, edit, texts, known) for edit in edits])
@@ -384,6 +395,7 @@ class GroveAgreement:
         agreed = self._agree(found)
         stamps = {edit.path: edit.stamp for edit in edits}
         self.replica.record_agreed(agreed, lambda path: stamps.get(path) or self.core.disk.stamp(path))
+        return agreed
 
     # -- pulling -----------------------------------------------------------------------------------
 

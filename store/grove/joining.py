@@ -117,6 +117,7 @@ class JoinOperation:
             ends = read_ends(connection)
             replica = self._enter(connection)
             self.core.agreement = attach(self.core)  # from here on, commits record what was agreed to
+            self.core.history.share()
             self._adopt(connection, replica, plan)
             self._fetch(connection, replica, plan)
             replica.set_cursors(ends)
@@ -211,6 +212,7 @@ def leave_grove(home: OpenHome) -> None:
             connection.execute("UPDATE grove.hosts SET retired = true WHERE host = %s", (membership.host,))
     except Unreachable:
         pass  # the host stays listed; nothing waits for it
+    home.core.history.unshare()
     for suffix in ("", "-wal", "-shm"):
         (home.path / f"{layout.GROVE_DB}{suffix}").unlink(missing_ok=True)
 

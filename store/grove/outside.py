@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from store import layout
+from store.commit.commit import AgreedVersion
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.write_request import WriteRequest
@@ -49,7 +50,9 @@ QUIET_S = 1.0  # a file is judged so long after its last change: its writer may 
 class Grove(Protocol):
     """The agreement, as this module needs it."""
 
-    def publish_present(self, unit: str, edits: Sequence[OutsideEdit], texts: Mapping[str, bytes]) -> None: ...
+    def publish_present(
+        self, unit: str, edits: Sequence[OutsideEdit], texts: Mapping[str, bytes]
+    ) -> list[AgreedVersion]: ...
     def settle_unit(self, unit: str) -> None: ...
     def rows_until(self, unit: str, version: int) -> Sequence[LogRow]: ...
     def fetch_chunk(self, digest: bytes) -> bytes: ...
@@ -195,8 +198,10 @@ class OutsideEdits:
                 log.warning("%s: an edit made on disk is kept as rejected: %s", edit.path, verdict.why)
         if to_publish:
             with acting_as(OUTSIDE):
-                self._grove.publish_present(unit, to_publish, texts)
+                agreed = self._grove.publish_present(unit, to_publish, texts)
             self._index(unit, to_publish)
+            for version in agreed:
+                self._core.history.note_agreed(version.numbers())
         return aside
 
     @property

@@ -74,6 +74,7 @@ class RowPlan:
             is_gone=self.is_gone,
             is_whole=self.is_whole,
             claims=self.claims,
+            made_ns=row.at_ns,
         )
 
 

@@ -27,7 +27,7 @@ _LINEAGE = [
     ),
 ]
 _VERSION = [
-    *["number", "at_ns", "what", "pid", "note"],
+    *["number", "at_ns", "what", "pid", "note", "agreed", "made_ns"],
     *(f"{role}_{name}" for role in thinning.ROLES for name in ("kind", "bytes", "digest", "said_ns", "mark", "data")),
 ]
 # Two databases with the same numbers hold the same history.
@@ -107,11 +107,13 @@ class HistoryCopy:
         return True
 
     def _copy_versions(self, db: apsw.Connection, old: int, key: int) -> None:
+        present = {row[1] for row in self.db.execute("PRAGMA table_info(versions)")}
+        names = [name for name in _VERSION if name in present]  # an older copy lacks some
         query = (
-            f"SELECT o.via, o.program, o.uid, {', '.join(f'v.{name}' for name in _VERSION)} FROM versions v "
+            f"SELECT o.via, o.program, o.uid, {', '.join(f'v.{name}' for name in names)} FROM versions v "
             "LEFT JOIN origins o ON o.key = v.origin WHERE v.lineage = ? ORDER BY v.number"
         )
-        columns = ", ".join(["lineage", "origin", *_VERSION])
+        columns = ", ".join(["lineage", "origin", *names])
         for via, program, uid, *values in self.db.execute(query, (old,)):
             origin = _origin(db, via or "outside", program or "", uid or 0)
             row = (key, origin, *values)

@@ -26,6 +26,7 @@ from store.history.database import HistoryDatabase, HistoryUnusable
 from store.history.planning import RecordingPlan
 from store.history.recording import FOUND, Recorder
 from store.history.versions import (
+    AgreedNumber,
     Draft,
     FileChanges,
     HistoryState,
@@ -69,14 +70,53 @@ class History:
         self._attempt(lambda: plans.append(self._recorder.prepare(changes)))
         return plans[0] if plans else None
 
-    def add(self, plan: RecordingPlan | None, stamps: Mapping[str, Stamp | None]) -> bool:
-        """Call once the files are in place and have these stamps, by path. False if nothing was recorded."""
+    def add(
+        self,
+        plan: RecordingPlan | None,
+        stamps: Mapping[str, Stamp | None],
+        agreed: Mapping[str, AgreedNumber] | None = None,
+    ) -> bool:
+        """Call once the files are in place and have these stamps, by path. False if nothing was recorded.
+
+        `agreed` are the numbers that a grove has given, by directory of a unit.
+        """
         if plan is None:
             return False
         if not plan:
             return True
+        plan.agreed.update(agreed or {})
         author = current_author(self.author)
         return self._attempt(lambda: self._recorder.add(plan, author, stamps))
+
+    def note_agreed(self, numbers: Mapping[str, AgreedNumber]) -> None:
+        """Give the newest versions of lineages, by path, the numbers that a grove has given them."""
+        self._attempt(lambda: self._recorder.note_agreed(numbers))
+
+    def share(self) -> None:
+        """The home joins a grove: mark the versions that it has as local."""
+        self.is_shared = True
+        self._renumber("UPDATE versions SET agreed = -number WHERE agreed IS NULL")
+
+    def unshare(self) -> None:
+        """The home leaves its grove: its versions have only their own numbers again."""
+        self.is_shared = False
+        self._renumber("UPDATE versions SET agreed = NULL WHERE agreed IS NOT NULL")
+
+    def _renumber(self, sql: str) -> None:
+        def update() -> None:
+            with self.database.write(durable=True) as db:
+                db.execute(sql)
+
+        self._attempt(update)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the home belongs to a grove, whose numbers people use."""
+        return self._recorder.is_shared
+
+    @is_shared.setter
+    def is_shared(self, is_shared: bool) -> None:
+        self._recorder.is_shared = is_shared
 
     def repeat_moves(self, moves: Sequence[tuple[str, str]]) -> bool:
         """Move lineages as a journal entry says; again, if a crash interrupted it. False if that failed."""
@@ -196,6 +236,21 @@ class History:
 
     def find(self, path: str | Location, number: int) -> SavedVersion | None:
         return _first(self._of(path, "v.number = ?", [number]))
+
+    def find_shown(self, path: str | Location, number: int) -> SavedVersion | None:
+        """The version that people mean by a number: in a grove, its number there.
+
+        A number that changed another file of the same unit means the version of that moment.
+        """
+        if not self.is_shared:
+            return self.find(path, number)
+        found = self._of(path, "v.agreed BETWEEN 1 AND ? ORDER BY v.number DESC LIMIT 1", [number])
+        is_current = found and found[0].agreed == number
+        return _first(found) if is_current or self._of(path, "v.agreed > ? LIMIT 1", [number]) else None
+
+    def made_until(self, path: str | Location, at_ns: int) -> SavedVersion | None:
+        """The newest version that was made, on whichever host, until a moment; None before the first."""
+        return _first(self._of(path, "coalesce(v.made_ns, v.at_ns) <= ? ORDER BY v.number DESC LIMIT 1", [at_ns]))
 
     def newest(self, path: str | Location) -> SavedVersion | None:
         return _first(self.log(path, limit=1))

@@ -21,7 +21,7 @@ from store.history import reading, steps
 from store.history.lineages import NO_TEXT, Lineage, TextState, find_lineage
 from store.history.steps import REMOVAL, Step
 from store.history.texts import digest_of_parts, said_ns_of
-from store.history.versions import FileChanges, KnownChange, is_session_dir, mark_of, place_of
+from store.history.versions import AgreedNumber, FileChanges, KnownChange, is_session_dir, mark_of, place_of
 
 # A new whole text is stored when the steps since the last one are this many, or larger than it.
 # More steps make reading slower, fewer make the history larger.
@@ -70,6 +70,7 @@ class RecordingPlan:
     arrived: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     what: str = ""
+    agreed: dict[str, AgreedNumber] = field(default_factory=dict)  # by directory of a unit of the grove
 
     def __bool__(self) -> bool:
         return bool(self.versions or self.moves or self.arrived)

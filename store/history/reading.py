@@ -22,7 +22,7 @@ PAGE_ROWS = 1_000
 
 _COLUMNS = (
     "v.lineage, v.key, v.number, v.at_ns, o.via, o.program, v.pid, o.uid, v.what, l.dir, v.main_bytes, v.side_bytes, "
-    "v.main_digest, v.main_said_ns, v.main_mark, v.note"
+    "v.main_digest, v.main_said_ns, v.main_mark, v.note, v.agreed, v.made_ns"
 )
 _FROM = "FROM versions v JOIN lineages l ON l.key = v.lineage LEFT JOIN origins o ON o.key = v.origin"
 _VERSIONS = f"SELECT {_COLUMNS} {_FROM}"
@@ -40,7 +40,7 @@ def of_path(db: apsw.Connection, path: str, where: str, bindings: Sequence[Any])
 
 
 def _version(row: Sequence[Any]) -> SavedVersion:
-    lineage, key, number, at_ns, via, program, pid, uid, what, path, *texts, note = row
+    lineage, key, number, at_ns, via, program, pid, uid, what, path, *texts, note, agreed, made_ns = row
     main_bytes, side_bytes, digest, said_ns, mark = texts
     author = Author(via or "outside", program or "", pid, uid or 0)
     return SavedVersion(
@@ -57,20 +57,22 @@ def _version(row: Sequence[Any]) -> SavedVersion:
         said_ns,
         mark or 0,
         note,
+        agreed,
+        made_ns,
     )
 
 
 def iter_between(
     db: apsw.Connection, since_ns: int, until_ns: int, paths: Iterable[str] | None
 ) -> Iterator[SavedVersion]:
-    """Versions of a span of time, ends included, in the order of recording."""
+    """Versions made in a span of time, on whichever host, ends included, in the order of recording."""
     lineages = "SELECT key FROM lineages WHERE at_ns >= ?"
     bindings: list[Any] = [since_ns]
     if paths is not None:
         names = [os.fsencode(path) for path in paths]
         lineages += f" AND dir IN ({', '.join('?' * len(names))})"
         bindings += names
-    span = f"SELECT key FROM versions WHERE lineage IN ({lineages}) AND at_ns BETWEEN ? AND ?"
+    span = f"SELECT key FROM versions WHERE lineage IN ({lineages}) AND coalesce(made_ns, at_ns) BETWEEN ? AND ?"
     keys = [key for (key,) in db.execute(span, (*bindings, since_ns, until_ns))]
     keys.sort()
     for start in range(0, len(keys), PAGE_ROWS):

@@ -30,15 +30,15 @@ from store.history.planning import (
     replacements,
 )
 from store.history.steps import REMOVED, WHOLE
-from store.history.versions import FileChanges, mark_of, place_of
+from store.history.versions import AgreedNumber, FileChanges, mark_of, place_of
 from store.layout import PRIVATE
 
 FOUND = "found"
 
 _TEXT = "{0}_kind, {0}_bytes, {0}_digest, {0}_said_ns, {0}_mark, {0}_data"
 _INSERT = (
-    "INSERT INTO versions (lineage, number, at_ns, what, origin, pid, note, "
-    f"{_TEXT.format('main')}, {_TEXT.format('side')}) VALUES ({', '.join('?' * 19)})"
+    "INSERT INTO versions (lineage, number, at_ns, what, origin, pid, note, agreed, made_ns, "
+    f"{_TEXT.format('main')}, {_TEXT.format('side')}) VALUES ({', '.join('?' * 21)})"
 )
 _STATE = (
     "{0}_mark = ?, {0}_bytes = ?, {0}_digest = ?, {0}_said_ns = ?, {0}_whole_bytes = ?, {0}_step_bytes = ?, "
@@ -56,6 +56,7 @@ class Recorder:
 
     disk: Disk
     database: HistoryDatabase
+    is_shared: bool = False  # versions that no grove has agreed to are marked as local
     planner: Planner = field(init=False)
     _origins: dict[tuple[int, str, str, int], int] = field(init=False, default_factory=dict)
 
@@ -85,13 +86,24 @@ class Recorder:
         with self.database.write() as db:
             now_ns = time.time_ns()
             for planned in plan.versions:
-                self._insert(db, planned, now_ns, author, stamps)
+                self._insert(db, planned, now_ns, author, stamps, _agreed_number(plan, planned.path))
             for source, target in plan.moves:
                 move_lineages(db, source, target, now_ns)
         if plan.moves:
             self.disk.step("history-moved")
         for path in plan.arrived:
             self.observe(path, self.planner.present(path), author, what=plan.what, note=plan.notes.get(path, ""))
+        self.note_agreed({path: number for path in plan.arrived if (number := _agreed_number(plan, path)) is not None})
+
+    def note_agreed(self, numbers: Mapping[str, AgreedNumber]) -> None:
+        """Give the newest versions of lineages, which were recorded as they were found, their numbers in the grove."""
+        if not numbers:
+            return
+        with self.database.write() as db:
+            for path, agreed in numbers.items():
+                newest = "(lineage, number) = (SELECT key, last FROM lineages WHERE dir = ?)"
+                update = f"UPDATE versions SET agreed = ?, made_ns = ? WHERE coalesce(agreed, -1) < 0 AND {newest}"
+                db.execute(update, (*agreed, os.fsencode(path)))
 
     def repeat_moves(self, moves: Sequence[tuple[str, str]]) -> None:
         """Move lineages after a crash. Those that were moved before are not touched."""
@@ -184,6 +196,7 @@ class Recorder:
         at_ns: int,
         author: Author,
         stamps: Mapping[str, Stamp | None],
+        agreed: AgreedNumber | None = None,
     ) -> Lineage:
         """Insert a version and update its lineage."""
         old = planned.lineage
@@ -192,7 +205,8 @@ class Recorder:
         last = old.last if old is not None else 0
         main = _state_after(old.main if old is not None else NO_TEXT, planned.main, stamps)
         side = _state_after(old.side if old is not None else NO_TEXT, planned.side, stamps)
-        head = (key, last + 1, at_ns, planned.what, self._origin(db, author), author.pid, planned.note)
+        number, made_ns = agreed or (-(last + 1) if self.is_shared else None, None)
+        head = (key, last + 1, at_ns, planned.what, self._origin(db, author), author.pid, planned.note, number, made_ns)
         db.execute(_INSERT, (*head, *_columns(planned.main, main), *_columns(planned.side, side)))
         db.execute(_UPDATE, (last + 1, at_ns, *main, *side, key, last))
         if db.changes() != 1:
@@ -213,6 +227,11 @@ class Recorder:
     def forget_origins(self) -> None:
         """After a failure: a key may belong to a transaction that was rolled back."""
         self._origins.clear()
+
+
+def _agreed_number(plan: RecordingPlan, path: str) -> AgreedNumber | None:
+    """The number of a lineage's unit: its own directory, or the one it is in."""
+    return plan.agreed.get(path) or plan.agreed.get(path.rpartition("/")[0])
 
 
 def _columns(text: NewText | None, state: TextState) -> tuple[object, ...]:

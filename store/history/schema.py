@@ -94,7 +94,12 @@ CREATE TABLE snapshots (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST,)
+_SECOND = """
+ALTER TABLE versions ADD COLUMN agreed INTEGER;  -- number in the grove; negative: only here; NULL: there is no grove
+ALTER TABLE versions ADD COLUMN made_ns INTEGER; -- when its host made it, by the clock of the database
+"""
+
+MIGRATIONS = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)
 TABLES = ("lineages", "versions", "origins", "names", "drafts", "snapshots")
 

@@ -43,6 +43,32 @@ class SavedVersion:
     said_ns: int | None  # the document's updated_at
     mark: int  # 64 bits of the file's stamp
     note: str = ""  # such as `forked from a@3`
+    agreed: int | None = None  # number in the grove; negative: this host alone has it; None: there is no grove
+    made_ns: int | None = None  # when another host made it; None: here, at `at_ns`
+
+    @property
+    def shown_number(self) -> int | None:
+        """The number that people use: that of the grove, the same on all hosts; None if it has none there."""
+        if self.agreed is None:
+            return self.number
+        return self.agreed if self.agreed > 0 else None
+
+    @property
+    def label(self) -> str:
+        """The number as a text; of a version that only this host of a grove has, `local-3`."""
+        return f"local-{self.number}" if self.shown_number is None else str(self.shown_number)
+
+    @property
+    def made_at_ns(self) -> int:
+        """When it was made, on whichever host."""
+        return self.at_ns if self.made_ns is None else self.made_ns
+
+
+class AgreedNumber(NamedTuple):
+    """The number of a version in a grove, and when another host made it (None: this host, now)."""
+
+    number: int
+    made_ns: int | None = None
 
 
 class VersionTexts(NamedTuple):

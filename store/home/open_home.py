@@ -108,6 +108,7 @@ class OpenHome:
                 on_use=self._on_use,
             )
             self._core.agreement = attach(self._core)
+            self._core.history.is_shared = self._core.agreement.is_joined
             self._services = Services(self._core)
             self._expiry = TrashExpiry(self.disk)
             self._sessions_json = SessionsJson(self._core, self.bamboo)

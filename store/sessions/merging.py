@@ -55,7 +55,8 @@ class Merging:
         """Decide what is stored of a document. Raises Conflict, or MergeConflict with the values of both sides."""
         said_ns = typed.record.updated_at.ns
         with _refusing(request):
-            search = CandidateSearch(self.core.history, request, typed.raw, said_ns, current)
+            past = self.core.agreement.past_texts
+            search = CandidateSearch(self.core.history, request, typed.raw, said_ns, current, past)
             decision = decide(search.evidence())
             if decision.action == "merge":
                 return _merged(decision.bases, request, typed, current)

@@ -6,10 +6,11 @@ the `updated_at` of the typed text, nothing else is looked up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from store import layout
+from store.commit.agreement import PastText
 from store.commit.write_request import Writer, WriteRequest
 from store.disk.file import File, Stamp
 from store.errors import Conflict
@@ -27,6 +28,7 @@ class CandidateSearch:
     raw: bytes  # as typed
     said_ns: int | None  # its updated_at; None if files of this kind have none
     current: File  # the version on disk
+    agreed_texts: Callable[[str, int], Sequence[PastText]] = lambda path, said_ns: ()  # what a grove has besides
     is_incomplete: bool = False  # the writer had versions that are not kept any more
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class CandidateSearch:
             return Candidate(("present", 0), file.stamp.mtime_ns, lambda: file.data, known_said_ns=self._no_time)
         said_ns = version.said_ns if self._is_main and self._no_time is None else self._no_time
         key = ("version", version.key)
-        return Candidate(key, version.at_ns, lambda: file.data, version.number, known_said_ns=said_ns)
+        return Candidate(key, version.at_ns, lambda: file.data, version.shown_number or 0, known_said_ns=said_ns)
 
     def _find(self, stamp: Stamp) -> Candidate | None:
         """The version that was stored as the file with this stamp."""
@@ -92,10 +94,13 @@ class CandidateSearch:
             ("version", version.key),
             version.at_ns,
             lambda: text_of(self.history, version, self._name),
-            version.number,
+            version.shown_number or 0,
             is_exact,
             version.said_ns if self._is_main and self._no_time is None else self._no_time,
         )
+
+    def _agreed_candidate(self, past: PastText, said_ns: int) -> Candidate:
+        return Candidate(("agreed", past.number), past.at_ns, lambda: past.text, past.number, known_said_ns=said_ns)
 
     def _draft(self, draft: Draft) -> Candidate:
         return Candidate(("draft", draft.key), draft.at_ns, lambda: draft.text, known_said_ns=self._no_time)
@@ -149,6 +154,9 @@ class CandidateSearch:
     def _same_time(self, writer: Writer | None, said_ns: int) -> Iterator[Candidate]:
         """Every version, and every draft of the same user, with the updated_at of the typed text."""
         versions = [self._candidate(v) for v in self.history.with_updated_at(self._path, self._name, said_ns)]
+        if not versions and self.present.said_ns != said_ns:  # this host may never have had it
+            found = self.agreed_texts(self.request.target.path, said_ns)
+            versions = [self._agreed_candidate(past, said_ns) for past in found]
         yield from versions
         if self.present.said_ns == said_ns and all(c.key != self.present.key for c in versions):
             yield self.present

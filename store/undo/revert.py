@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from store import layout
 from store.commit import session_reader
+from store.commit.agreement import repeats
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
@@ -33,11 +34,12 @@ class RevertOperation:
     commits: Commits
     names: Namespace
 
+    @repeats
     def revert(self, version: SavedVersion) -> bool:
         """Commit a past version; False if the present one has the same content."""
         self.core.check_writable()
         with self.locked(version.path), self.as_revert():
-            return self.restore(version.path, self.core.history.read(version), f"as in {version.number}")
+            return self.restore(version.path, self.core.history.read(version), f"as in {version.label}")
 
     @contextmanager
     def locked(self, path: str) -> Iterator[None]:

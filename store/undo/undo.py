@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from store.commit.agreement import repeats
 from store.commit.core import Core
 from store.errors import Busy, Conflict, Corrupt, InvalidContent, NotFound
 from store.history.versions import SavedVersion
@@ -107,14 +108,20 @@ class UndoOperation:
         return result
 
     def _apply(self, item: UndoItem, request: UndoRequest, result: UndoResult) -> None:
+        """Undo one item. In a grove it is decided again if another host was faster."""
+        decision, is_done = self._apply_once(item, request)
+        if isinstance(decision, UndoRefusal):
+            result.refused.append(decision)
+        elif decision is not None and is_done:
+            result.undone.append(decision)
+        else:
+            result.unchanged.append(item.path)
+
+    @repeats
+    def _apply_once(self, item: UndoItem, request: UndoRequest) -> tuple[UndoItem | UndoRefusal | None, bool]:
         with self.reverter.locked(item.path), self.reverter.as_revert():
             decision = self._decide(item.path, item.bad[0].number, request)
-            if isinstance(decision, UndoRefusal):
-                result.refused.append(decision)
-            elif decision is not None and self._commit(decision):
-                result.undone.append(decision)
-            else:
-                result.unchanged.append(item.path)
+            return decision, isinstance(decision, UndoItem) and self._commit(decision)
 
     def _commit(self, item: UndoItem) -> bool:
         if not item.is_merge:
@@ -124,6 +131,6 @@ class UndoOperation:
 
 
 def _note(item: UndoItem) -> str:
-    numbers = [str(version.number) for version in item.bad]
+    numbers = [version.label for version in item.bad]
     shown = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else numbers[0]
     return f"undid {shown}"

@@ -79,7 +79,7 @@ def matches_author(author: Author, pattern: str | None) -> bool:
 
 
 def is_bad(version: SavedVersion, request: UndoRequest) -> bool:
-    in_window = request.since_ns <= version.at_ns <= request.until_ns
+    in_window = request.since_ns <= version.made_at_ns <= request.until_ns
     return in_window and version.what != MOVED and matches_author(version.author, request.by)
 
 

@@ -80,10 +80,10 @@ class VersionLookup:
     def _find(self, path: str, spec: VersionSpec) -> SavedVersion | None:
         history = self.core.history
         if spec.moment is not None:
-            return history.at(path, spec.moment.end_ns)
+            return history.made_until(path, spec.moment.end_ns)
         assert spec.number is not None
         if spec.number > 0:
-            return history.find(path, spec.number)
+            return history.find_shown(path, spec.number)
         newest = history.log(path, limit=1 - spec.number)
         return newest[-spec.number] if len(newest) > -spec.number else None
 
@@ -99,8 +99,9 @@ class VersionLookup:
         if oldest is None or newest is None:
             return "no version has been recorded; that begins with its next change"
         if oldest == newest:
-            return f"only {newest.number} ({local_text(newest.at_ns)}) is kept"
-        return f"{oldest.number} ({local_text(oldest.at_ns)}) to {newest.number} ({local_text(newest.at_ns)}) are kept"
+            return f"only {newest.label} ({local_text(newest.made_at_ns)}) is kept"
+        first, last = (f"{version.label} ({local_text(version.made_at_ns)})" for version in (oldest, newest))
+        return f"{first} to {last} are kept"
 
     def before(self, version: SavedVersion) -> SavedVersion | None:
         """The version before one; None if it is the first, or the one before is not kept any more."""
@@ -132,7 +133,7 @@ class VersionLookup:
 
     def load(self, version: SavedVersion) -> LoadedSession:
         """The session of a version, as its agent would have loaded it then."""
-        texts, name = self.core.history.read(version), f"{self.name_of(version.path)}@{version.number}"
+        texts, name = self.core.history.read(version), f"{self.name_of(version.path)}@{version.label}"
         if texts.main is None:
             raise NotFound(f"{name} does not exist: the session was removed then")
         main, side = parse_document(texts.main, name), self._side(texts.side, name)

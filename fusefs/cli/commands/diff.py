@@ -50,8 +50,8 @@ def print_diff(
         ends = {"old": version_as_dict(old) if old else None, "new": version_as_dict(new)}
         print_json({"id": name, **ends, **found.as_json()})
     elif raw:
-        old_name = f"{name}@{old.number}" if old else "/dev/null"
-        _print_raw(found.raw(old_name, f"{name}@{new.number}"))
+        old_name = f"{name}@{old.label}" if old else "/dev/null"
+        _print_raw(found.raw(old_name, f"{name}@{new.label}"))
     else:
         echo(_heading(name, old, new))
         _print_words(found)
@@ -74,8 +74,8 @@ def _versions(store: Store, session: str, other: str | None) -> tuple[SavedVersi
 
 
 def _heading(name: str, old: SavedVersion | None, new: SavedVersion) -> str:
-    by = f"{local_text(new.at_ns)} by {author_text(new.author)}"
-    return f"{name}: {f'version {old.number}' if old else 'nothing'} to version {new.number} ({by})"
+    by = f"{local_text(new.made_at_ns)} by {author_text(new.author)}"
+    return f"{name}: {f'version {old.label}' if old else 'nothing'} to version {new.label} ({by})"
 
 
 def _print_words(found: Difference) -> None:

@@ -47,7 +47,7 @@ def print_log(
 
 
 def _row(version: SavedVersion, change: str) -> tuple[str, ...]:
-    return str(version.number), local_text(version.at_ns), author_text(version.author), change
+    return version.label, local_text(version.made_at_ns), author_text(version.author), change
 
 
 def author_text(author: Author) -> str:
@@ -59,8 +59,8 @@ def author_text(author: Author) -> str:
 def version_as_dict(version: SavedVersion, change: str | None = None) -> dict[str, Any]:
     author = version.author
     shown = {
-        "version": version.number,
-        "at": Timestamp.from_ns(version.at_ns),
+        "version": version.shown_number,
+        "at": Timestamp.from_ns(version.made_at_ns),
         "author": {"via": author.via, "program": author.program, "pid": author.pid, "uid": author.uid},
         "what": version.what,
         "note": version.note,

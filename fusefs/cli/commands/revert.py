@@ -29,9 +29,9 @@ def revert(session: RequiredVersion, home: Home, as_json: Json = False) -> None:
         newest, name = store.history.get_newest(path), store.history.name_of(found.path)
     if as_json:
         print_json(
-            {"id": name, "reverted_to": found.number, "changed": is_changed, "version": newest.number},
+            {"id": name, "reverted_to": found.shown_number, "changed": is_changed, "version": newest.shown_number},
         )
     elif is_changed:
-        echo(f"{name} is as in version {found.number} ({local_text(found.at_ns)}); this is version {newest.number}")
+        echo(f"{name} is as in version {found.label} ({local_text(found.made_at_ns)}); this is version {newest.label}")
     else:
-        echo(f"{name} has the content of version {found.number} already; nothing was changed")
+        echo(f"{name} has the content of version {found.label} already; nothing was changed")

@@ -98,7 +98,7 @@ def _then(
     if not version.path.startswith(f"{layout.SESSIONS}/") or version.path.endswith(".json"):
         text = store.history.read(version).main
         if text is None:
-            raise NotFound(f"{version.path} did not exist in version {version.number}")
+            raise NotFound(f"{version.path} did not exist in version {version.label}")
         return text
     return store.history.load(version) if as_json else store.history.transcript(version, message, marked=marked)
 

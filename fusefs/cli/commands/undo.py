@@ -90,9 +90,9 @@ def _print_plan(store: Store, plan: UndoPlan) -> None:
 def _row(store: Store, item: UndoItem) -> tuple[str, ...]:
     last, authors = item.bad[-1], list(dict.fromkeys(author_text(version.author) for version in item.bad))
     more = f" and {len(authors) - 1} more" if len(authors) > 1 else ""
-    back = f"version {item.target.number}" + (", merged with later changes" if item.is_merge else "")
+    back = f"version {item.target.label}" + (", merged with later changes" if item.is_merge else "")
     name = store.history.name_of(item.path)
-    return name, str(len(item.bad)), local_text(last.at_ns), f"{authors[-1]}{more}", back
+    return name, str(len(item.bad)), local_text(last.made_at_ns), f"{authors[-1]}{more}", back
 
 
 def _print_outcome(store: Store, plan: UndoPlan, result: UndoResult | None, *, as_json: bool) -> None:
@@ -122,8 +122,8 @@ def _as_dict(store: Store, plan: UndoPlan, result: UndoResult | None) -> dict[st
         return [
             {
                 "id": store.history.name_of(item.path),
-                "versions": [version.number for version in item.bad],
-                "back_to": item.target.number,
+                "versions": [version.shown_number for version in item.bad],
+                "back_to": item.target.shown_number,
                 "merged": item.is_merge,
             }
             for item in found

@@ -54,7 +54,7 @@ def _log(location: Location, versions: list[SavedVersion], changes: list[str]) -
     for version, change in zip(versions, changes, strict=True):
         href = escape(link(location, diff_path(location, version.number)))
         note = f" <small>{escape(version.note)}</small>" if version.note else ""
-        yield f'<tr><th scope="row"><a href="{href}">{version.number}</a></th><td>{local_text(version.at_ns)}</td>'
+        yield f'<tr><th scope="row"><a href="{href}">{version.label}</a></th><td>{local_text(version.made_at_ns)}</td>'
         yield f"<td>{escape(str(version.author))}</td><td><bdi>{escape(change)}</bdi>{note}</td></tr>\n"
     yield "</tbody></table>\n"
     if versions[-1].number > 1:
@@ -74,7 +74,8 @@ def render_diff(store: Store, location: Location, old: int | None, new: int) -> 
         before = store.history.find(location.dir, old)
         if before is None:
             return None
-    title = f"{location}: versions {before.number} and {new}" if before else f"{location}: version {new}"
+    labels = f"versions {before.label} and {after.label}" if before else f"version {after.label}"
+    title = f"{location}: {labels}"
     return _page(title, _diff(location, title, before, after, store.history.diff(before, after)))
 
 
@@ -82,10 +83,10 @@ def _diff(
     location: Location, title: str, before: SavedVersion | None, after: SavedVersion, found: Difference
 ) -> Iterator[str]:
     yield from _top(location, title)
-    yield f"<p>{local_text(after.at_ns)}, {escape(str(after.author))}: <bdi>{escape(found.summary())}</bdi></p>\n"
+    yield f"<p>{local_text(after.made_at_ns)}, {escape(str(after.author))}: <bdi>{escape(found.summary())}</bdi></p>\n"
     yield '<div class="sides head"><div>'
-    yield f"Version {before.number}" if before else "Nothing"
-    yield f"</div><div>Version {after.number}</div></div>\n"
+    yield f"Version {before.label}" if before else "Nothing"
+    yield f"</div><div>Version {after.label}</div></div>\n"
     if found.changes is None:
         lines = "\n".join(escape(line) for line in found.raw("old", "new"))
         yield f'<pre tabindex="0">{lines}</pre>\n'

@@ -1,0 +1,136 @@
+"""Versions in a grove: the same numbers on every host, and log, diff, revert and undo across hosts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from store import Message, Session, Store
+from store.grove import administration
+from store.undo.undo_plan import UndoRequest
+from tests.grove.groves import create, join
+from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
+from tests.records import make_artifact
+
+PATH = "sessions/s"
+
+
+def labels(store: Store) -> list[str]:
+    return [version.label for version in store.history.log(PATH, limit=100)]
+
+
+def titles(store: Store, *numbers: int) -> list[str]:
+    found = [store.history.get(PATH, str(number)) for number in numbers]
+    return [store._home.services.versions.load(version).session.title for version in found]
+
+
+def retitle(store: Store, title: str) -> None:
+    session = store.load("s")
+    assert session is not None
+    session.title = title
+    store.save(session)
+
+
+def test_a_number_means_the_same_version_on_every_host(tmp_path: Path, url: str) -> None:
+    """Also where another file of the session got a version in between, and where versions came one by one."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        retitle(a, "two")
+        pull(b, "s")
+        b.records.add_artifacts("s", [make_artifact("one")])  # version 3 of the unit
+        retitle(b, "four")
+        pull(a, "s")
+        for store in (a, b):
+            assert labels(store) == ["4", "2", "1"]
+            assert titles(store, 2, 3, 4) == ["two", "two", "four"]
+            assert [v.label for v in store.history.log(f"{PATH}/artifacts.json")] == ["3"]
+        assert [v.author.program for v in a.history.log(PATH)] == ["b@b", "a", "a"]
+        assert_same_and_clean(a, b)
+
+
+def test_another_hosts_version_is_reverted_and_undone(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        began_ns = time.time_ns()
+        retitle(a, "by a")
+        pull(b, "s")
+        plan = b._home.services.undoer.plan(UndoRequest(began_ns, time.time_ns() + 10**9, by="a@*"))
+        assert [[version.label for version in item.bad] for item in plan.to_undo] == [["2"]]
+        assert len(b.history.undo(plan).undone) == 1
+        pull(a, "s")
+        assert titles(a, 2, 3) == ["by a", "New Session"]
+        assert a.history.revert(a.history.get(PATH, "2"))
+        pull(b, "s")
+        assert titles(b, 4) == ["by a"]
+        assert_same_and_clean(a, b)
+
+
+def test_a_revert_is_repeated_if_another_host_was_faster(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        retitle(a, "two")
+        pull(b, "s")
+        version = b.history.get(PATH, "1")
+        a.append("s", [Message.user("meanwhile")])
+        assert b.history.revert(version)
+        pull(a, "s")
+        assert texts(a, "s") == []  # a revert brings the whole version back
+        assert titles(a, 4) == ["New Session"]
+        assert_same_and_clean(a, b)
+
+
+def test_the_base_of_a_stale_save_is_found_in_the_log(tmp_path: Path, url: str) -> None:
+    """A host that joined later has no history of the version that a text was edited from."""
+    create(url)
+    join(tmp_path / "a", url)
+    with Store.open(tmp_path / "a", background=False) as a:
+        a.save(Session.new("s", "m"))
+        old = a.get_document("s", "session.json")
+        assert old is not None
+        a.append("s", [Message.user("later")])
+        join(tmp_path / "b", url)
+        with Store.open(tmp_path / "b", background=False) as b:
+            assert labels(b) == ["2"]
+            typed = old.replace(b'"New Session"', b'"edited from the old one"')
+            assert b.put_document("s", "session.json", typed, on_conflict="merge")
+            loaded = b.load("s")
+            assert loaded is not None
+            assert (loaded.title, texts(b, "s")) == ("edited from the old one", ["later"])
+            pull(a, "s")
+            assert_same_and_clean(a, b)
+
+
+def test_versions_from_before_joining_are_local(tmp_path: Path, url: str) -> None:
+    """They are shown, and found by time; after leaving, all versions have the numbers of this home again."""
+    create(url)
+    home = tmp_path / "a"
+    with Store.open(home, background=False) as a:
+        a.save(Session.new("s", "m"))
+        retitle(a, "two")
+    join(home, url)
+    with Store.open(home, background=False) as a:
+        assert labels(a)[-2:] == ["local-2", "local-1"]
+        retitle(a, "shared")
+        known = agreement_of(a).replica.find_unit(PATH)
+        assert known is not None
+        assert labels(a)[0] == str(known.version)
+        assert titles(a, known.version) == ["shared"]
+    administration.leave(home)
+    with Store.open(home, background=False) as a:
+        assert labels(a) == [str(number) for number in range(len(labels(a)), 0, -1)]
+        assert a.check().is_clean
+
+
+def test_what_another_host_did_while_this_one_was_away_keeps_its_time(tmp_path: Path, url: str) -> None:
+    """A version is found by the time at which it was made, not at which it arrived."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        retitle(a, "made now")
+        until_ns = time.time_ns()
+        time.sleep(0.05)
+        pull(b, "s")
+        found = b._core.history.made_until(PATH, until_ns)
+        assert found is not None
+        assert found.label == "2"
+        assert found.made_at_ns <= until_ns < found.at_ns
