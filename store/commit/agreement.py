@@ -87,6 +87,14 @@ class Agreement(Protocol):
         """Whether a message in a mailbox's cur/ was claimed by another host."""
         ...
 
+    def unsure_claims(self, location: Location) -> Sequence[str]:
+        """Messages in cur/ of a mailbox that an operation may have claimed without learning of it."""
+        ...
+
+    def forget_unsure(self, location: Location, paths: Sequence[str]) -> None:
+        """These messages have been returned to a consumer."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -121,6 +129,12 @@ class Alone:
 
     def is_claimed_elsewhere(self, path: str) -> bool:
         return False
+
+    def unsure_claims(self, location: Location) -> Sequence[str]:
+        return ()
+
+    def forget_unsure(self, location: Location, paths: Sequence[str]) -> None:
+        pass
 
     def close(self) -> None:
         pass

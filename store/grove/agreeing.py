@@ -144,6 +144,16 @@ class GroveAgreement:
         host = self.replica.claim_of(unit, path[len(unit) + 1 :]) if unit is not None else None
         return host is not None and host != self._membership.host
 
+    def unsure_claims(self, location: Location) -> list[str]:
+        unit = location.dir
+        found = [f"{unit}/{path}" for path in self.replica.unsure_claims(unit)]
+        return [path for path in found if not self.is_claimed_elsewhere(path)]
+
+    def forget_unsure(self, location: Location, paths: Sequence[str]) -> None:
+        unit = location.dir
+        if self.replica.unsure_claims(unit):
+            self.replica.forget_unsure(unit, [path[len(unit) + 1 :] for path in paths])
+
     def close(self) -> None:
         self.server.close()
         self.replica.close()
@@ -164,8 +174,19 @@ class GroveAgreement:
             "program": author.program,
             "generation": self._generation(place.root) if tree == "deleted" else None,
         }
-        seq = self._decide(values)
+        try:
+            seq = self._decide(values)
+        except Unsure:
+            self._note_unsure(proposals)
+            raise
         return agreed_versions(proposals, token, shard, seq)
+
+    def _note_unsure(self, proposals: Sequence[Proposal]) -> None:
+        """Remember messages that may be claimed now: no other host will ever get them."""
+        for proposal in proposals:
+            claimed = [path for path, host in proposal.claims.items() if host == self._membership.host]
+            if claimed:
+                self.replica.note_unsure(proposal.unit, claimed)
 
     def _what(self, proposals: Sequence[Proposal]) -> str:
         if any(proposal.is_gone for proposal in proposals):

@@ -15,7 +15,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from store.index.database import DISK_ERRORS, create_private, disk_errno, requir
 MACHINE_ID = Path("/etc/machine-id")
 
 APPLICATION_ID = 0x47525652  # "GRVR"
-VERSION = 2
+VERSION = 3
 BUSY_MS = 10_000
 _NO_STAMP = Stamp(0, 0, 0, 0)
 
@@ -91,7 +91,14 @@ CREATE TABLE waiting (               -- files that were edited on disk, to be co
     path TEXT PRIMARY KEY            -- relative to the home, escaped
 ) STRICT, WITHOUT ROWID;
 """
-_MIGRATIONS = (_SCHEMA, _SECOND)
+_THIRD = """
+CREATE TABLE unsure_claims (         -- messages that this home may have claimed: the answer was lost
+    unit TEXT NOT NULL,
+    path TEXT NOT NULL,              -- in cur/
+    PRIMARY KEY (unit, path)
+) STRICT, WITHOUT ROWID;
+"""
+_MIGRATIONS = (_SCHEMA, _SECOND, _THIRD)
 
 
 class NotJoined(StoreError):
@@ -254,7 +261,16 @@ class Replica:
     def replace_membership(self, membership: Membership) -> None:
         """Join again: forget versions, cursors and units that are behind."""
         with self.write(durable=True):
-            for table in ("membership", "units", "files", "claims", "cursors", "acknowledged", "behind"):
+            for table in (
+                "membership",
+                "units",
+                "files",
+                "claims",
+                "cursors",
+                "acknowledged",
+                "behind",
+                "unsure_claims",
+            ):
                 self._db.execute(f"DELETE FROM {table}")
             _insert_membership(self._db, membership)
 
@@ -381,6 +397,24 @@ class Replica:
         """The units that could not be brought up to date, the longest waiting first."""
         rows = self._rows("SELECT unit, why, since_ns FROM behind ORDER BY since_ns")
         return [BehindUnit(*row) for row in rows]
+
+    # -- mail --------------------------------------------------------------------------------------
+
+    def note_unsure(self, unit: str, paths: Iterable[str]) -> None:
+        """Remember messages that may have been claimed, before the caller is told that nobody knows."""
+        with self.write(durable=True):
+            rows = [(unit, escape_path(path)) for path in paths]
+            self._db.executemany("INSERT OR IGNORE INTO unsure_claims VALUES (?, ?)", rows)
+
+    def unsure_claims(self, unit: str) -> list[str]:
+        """These messages, oldest first."""
+        rows = self._rows("SELECT path FROM unsure_claims WHERE unit = ? ORDER BY path", (unit,))
+        return [unescape_path(path) for (path,) in rows]
+
+    def forget_unsure(self, unit: str, paths: Iterable[str]) -> None:
+        with self.write():
+            rows = [(unit, escape_path(path)) for path in paths]
+            self._db.executemany("DELETE FROM unsure_claims WHERE unit = ? AND path = ?", rows)
 
     # -- outside edits -------------------------------------------------------------------------------
 

@@ -142,14 +142,36 @@ class Mailbox:
         The caller acknowledges each after processing it.
         """
         self.core.check_writable()
+        self._pull()
         for attempt in range(_ATTEMPTS):
             try:
                 with self.locked():
-                    return self._claim_or_quarantine(self._paths(MAIL_NEW)[:limit], claim=True)
+                    return self._drain(limit)
             except FileNotFoundError:  # deleted directly on disk
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("not reached")
+
+    def _drain(self, limit: int | None) -> list[Delivered]:
+        """First what an earlier drain has claimed without learning of it, then what is in new/."""
+        earlier = [path for path in self._unsure_claims() if self.core.disk.stat(path) is not None]
+        given = self._claim_or_quarantine(earlier[:limit], claim=False)
+        left = None if limit is None else limit - len(given)
+        given += self._claim_or_quarantine(self._paths(MAIL_NEW)[:left], claim=True)
+        self._forget_unsure(given)
+        return given
+
+    def _pull(self) -> None:
+        """In a grove: learn what other hosts delivered and claimed."""
+        if self.owner.is_session:
+            self.core.agreement.refresh(self.owner.part(layout.MAILBOX))
+
+    def _unsure_claims(self) -> Sequence[str]:
+        return self.core.agreement.unsure_claims(self.owner.part(layout.MAILBOX)) if self.owner.is_session else ()
+
+    def _forget_unsure(self, given: Sequence[Delivered]) -> None:
+        if given and self.owner.is_session:
+            self.core.agreement.forget_unsure(self.owner.part(layout.MAILBOX), [found.path for found in given])
 
     @repeats
     def recover(self) -> list[Delivered]:
@@ -158,9 +180,12 @@ class Mailbox:
         Call this after a restart, before the first drain.
         """
         self.core.check_writable()
+        self._pull()
         with self.locked():
             mine = [p for p in self._paths(MAIL_CUR) if not self.core.agreement.is_claimed_elsewhere(p)]
-            return self._claim_or_quarantine(mine, claim=False)
+            given = self._claim_or_quarantine(mine, claim=False)
+            self._forget_unsure(given)
+            return given
 
     def receive(self, timeout_s: float | None = None, limit: int | None = None) -> list[Delivered]:
         """Wait for messages and claim them. Returns an empty list only on timeout."""
