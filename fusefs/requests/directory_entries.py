@@ -147,6 +147,8 @@ class DirectoryEntries:
         if node is not None:
             is_moved = is_same_kind and _has_version(node, version)
             self._renamed(node, new_parent, new_name, source, target, is_moved=is_moved)
+        else:  # the kernel has moved the entry of a node that was replaced meanwhile
+            invalidate_later([Invalidation(new_parent.inode, os.fsencode(new_name))])
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
     def _rename_on_disk(self, renaming: _Renaming) -> CommitResult | None:

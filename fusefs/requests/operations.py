@@ -425,14 +425,23 @@ class Operations(pyfuse3.Operations):
                 node.set_stat(info)  # a version keeps its size: others may have appended to the same file
             return
         path_info = node.disk_path
-        await self.threads.run(
-            lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times, owner=owner),
-            path_info.location,
-        )
-        after = self.store.names.stat(path_info.path)
-        if self._has_its_name(node) and after is not None and node.info is not None:
-            self.files.evidence.note_restamped(node.path, Stamp.of(node.info), Stamp.of(after))
-            node.set_stat(after)
+        node.is_changing = True  # or the change follower takes the new ctime for another version
+        try:
+            await self.threads.run(
+                lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times, owner=owner),
+                path_info.location,
+            )
+        finally:
+            node.is_changing = False
+        after, was = self.store.names.stat(path_info.path), node.info
+        if not self._has_its_name(node) or after is None or was is None:
+            return
+        if times is None and node.is_version and after.st_mtime_ns != was.st_mtime_ns:  # written meanwhile
+            assert node.parent is not None
+            invalidate_later(self.tree.recheck(node.parent, node.name))
+            return
+        self.files.evidence.note_restamped(node.path, Stamp.of(was), Stamp.of(after))
+        node.set_stat(after)
 
     def _has_its_name(self, node: Node) -> bool:
         """Whether the name still leads to the node's file, with its size: it may be removed, reused or longer."""

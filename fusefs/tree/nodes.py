@@ -89,6 +89,7 @@ class Node:
     created_ns: int | None = None  # when it was created through this mount
     seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # documents in its directory then
     has_set_times: bool = False  # its mtime was set by utimens
+    is_changing: bool = False  # chmod, chown or utimens of its file is in progress
     lookups: int = 0
 
     @property

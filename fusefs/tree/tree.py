@@ -269,6 +269,8 @@ class Tree:
         if known.path_info is None or self.writers.hidden.find(path, EVERYBODY) is not None:
             return []  # not cached by the kernel
         info = self.store.names.stat(path)
+        if known.is_changing and info is not None and _has_its_bytes(known, info):
+            return []  # the request in progress stats it again afterwards
         if info is None or not _is_same(known, info):
             self.nodes.detach(known)
             return [Invalidation(directory.inode, os.fsencode(name))]
@@ -336,6 +338,11 @@ def _is_same(known: Node, info: os.stat_result) -> bool:
     if not known.is_version:
         return True
     return (was.st_size, was.st_mtime_ns, was.st_ctime_ns) == (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _has_its_bytes(known: Node, info: os.stat_result) -> bool:
+    """Whether the file is the node's own and has not been written; its mode, owner and times may differ."""
+    return known.info is not None and (known.info.st_ino, known.info.st_size) == (info.st_ino, info.st_size)
 
 
 def _is_equal(was: os.stat_result, info: os.stat_result) -> bool:

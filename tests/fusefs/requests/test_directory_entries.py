@@ -350,3 +350,18 @@ async def test_symlink_is_created_and_read(mount: HandlerMount) -> None:
 async def test_names_cannot_be_moved_between_views(mount: HandlerMount) -> None:
     with fails_with(errno.EROFS):
         await mount.rename("transcripts/root.md", "views/root.md")
+
+
+@in_trio
+async def test_new_name_of_a_replaced_node_is_looked_up_again(mount: HandlerMount, kernel: FakeKernel) -> None:
+    """The change follower has replaced the node, and the kernel moves the entry that it still has."""
+    (mount.store.home / "sessions/root/attachments").mkdir(exist_ok=True)
+    (mount.store.home / "sessions/root/attachments/a").write_bytes(b"one")
+    (directory, name), new = await mount.split("sessions/root/attachments/a"), "sessions/root/attachments/b"
+    parent = mount.tree.nodes.get(directory)
+    await mount.lookup("sessions/root/attachments/a")
+    (mount.store.home / "sessions/root/attachments/a").write_bytes(b"two, longer")
+    mount.tree.recheck(parent, "a")
+    assert "a" not in parent.children
+    await mount.operations.rename(directory, name, *await mount.split(new), 0, caller(WRITER))
+    await wait_until(lambda: (directory, b"b") in kernel.entries)

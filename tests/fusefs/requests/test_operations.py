@@ -325,3 +325,42 @@ async def test_process_that_closed_an_older_version_is_shown_its_number(mount: H
         number = (await mount.operations.getattr(node, caller(WRITER))).st_ino
         assert (number == shown) == is_closed
     await mount.release(fh)
+
+
+# -- attributes changed while the change follower looks ----------------------------------------------
+
+
+def looked_at_meanwhile(monkeypatch: pytest.MonkeyPatch, mount: HandlerMount, text: bytes | None = None) -> None:
+    """The change follower looks at the document, or another program writes it, before setattr has answered."""
+    change = Namespace.set_attributes
+    path = mount.store.home / DOCUMENT
+
+    def changing(self: Namespace, *arguments: Any, **keywords: Any) -> None:
+        change(self, *arguments, **keywords)
+        if text is not None:
+            path.write_bytes(text)
+        directory = next(node for node in mount.tree.nodes if node.path == "sessions/root")
+        mount.tree.recheck(directory, "session.json")
+
+    monkeypatch.setattr(Namespace, "set_attributes", changing)
+
+
+@in_trio
+async def test_own_chmod_is_not_taken_for_another_version(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A descriptor that is open would lose its name, and a later fchmod its effect."""
+    inode = await mount.inode(DOCUMENT)
+    looked_at_meanwhile(monkeypatch, mount)
+    assert stat.S_IMODE((await mount.set(inode, st_mode=0o644)).st_mode) == 0o644
+    assert await mount.inode(DOCUMENT) == inode
+
+
+@in_trio
+async def test_write_by_another_program_during_chmod_is_another_version(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inode = await mount.inode(DOCUMENT)
+    text = (mount.store.home / DOCUMENT).read_bytes().replace(b"Before", b"Second")
+    looked_at_meanwhile(monkeypatch, mount, text)
+    await mount.set(inode, st_mode=0o644)
+    assert await mount.inode(DOCUMENT) != inode
+    assert await mount.content(DOCUMENT) == text
