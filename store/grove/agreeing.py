@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import psycopg
@@ -54,11 +54,25 @@ _PROBLEM_S = 0.5  # how long an answer of `Replica.problem` is used
 _RESEND_S = 0.05
 
 
+class _Held(NamedTuple):
+    """Rows that a connection has locked: of one unit, or of a tree with all its units."""
+
+    root: str
+    unit: str | None
+    connection: DeadlineConnection
+
+    def covers(self, values: dict[str, Any]) -> bool:
+        """Whether the statement with these values changes only what is held."""
+        if self.connection.closed or values["root"] != self.root:
+            return False
+        return self.unit is None or (values["units"] == [self.unit] and not values["atomic"])
+
+
 class _ThreadState(threading.local):
     """What one thread is doing."""
 
     is_repeating = False
-    held: tuple[str, DeadlineConnection] | None = None  # a unit whose row this connection has locked
+    held: _Held | None = None
 
     def __init__(self) -> None:
         self.set_aside: list[SetAside] = []  # outside edits to merge when no lock is held any more
@@ -235,9 +249,9 @@ class GroveAgreement:
 
     def _connection_for(self, values: dict[str, Any], deadline: float) -> tuple[DeadlineConnection, bool]:
         held = self._local.held
-        if held is not None and values["units"] == [held[0]] and not values["atomic"] and not held[1].closed:
-            held[1].deadline = deadline
-            return held[1], True
+        if held is not None and held.covers(values):
+            held.connection.deadline = deadline
+            return held.connection, True
         return self.server.take(deadline), False
 
     def _send(self, connection: DeadlineConnection, values: dict[str, Any], *, is_held: bool) -> int | None:
@@ -347,25 +361,28 @@ class GroveAgreement:
         """Hold the local lock and the row, and pull what other hosts did."""
         if stale.whole_tree:
             stack.enter_context(self.core.locked_tree(stale.location.root))
+            stack.enter_context(self._rows_held(stale.location.root, None))
             self.pull_tree(stale.location.root)
             for unit in self.replica.units_of(stale.location.root):
                 self._settle_locked(unit)
             return
         stack.enter_context(self.core.locked(stale.location))
-        stack.enter_context(self._row_held(stale.location.dir))
+        stack.enter_context(self._rows_held(stale.location.root, stale.location.dir))
         held = self._local.held
-        self._pull(stale.location, held[1] if held is not None else None)
+        self._pull(stale.location, held.connection if held is not None else None)
         self._settle_locked(stale.location.dir)
 
     @contextmanager
-    def _row_held(self, unit: str) -> Iterator[None]:
-        """Hold the row of a unit on a connection of its own. A server that ends it leaves compare-and-set."""
+    def _rows_held(self, root: str, unit: str | None) -> Iterator[None]:
+        """Hold the row of a unit, or those of a tree, on a connection of its own.
+
+        A server that ends the connection leaves compare-and-set.
+        """
         connection = self.server.take(now_s() + self.server.deadline_s)
         try:
-            shard = shard_of(location_of(unit).root, self._membership.shards)
             connection.autocommit = False
-            connection.execute("SELECT FROM grove.units WHERE shard = %s AND unit = %s FOR UPDATE", (shard, unit))
-            self._local.held = (unit, connection)
+            queries.lock_rows(connection, shard_of(root, self._membership.shards), root, unit)
+            self._local.held = _Held(root, unit, connection)
             yield
         except psycopg.Error as error:
             self._drop(connection)

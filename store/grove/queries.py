@@ -60,6 +60,16 @@ def heads_of_root(connection: Any, root: str, shards: int) -> list[UnitHead]:
     return [UnitHead(*row) for row in rows]
 
 
+def lock_rows(connection: Any, shard: int, root: str, unit: str | None) -> None:
+    """Lock the row of a unit, or those of a tree with all its units, until the transaction ends."""
+    if unit is not None:
+        connection.execute("SELECT FROM grove.units WHERE shard = %s AND unit = %s FOR UPDATE", (shard, unit))
+        return
+    connection.execute("SELECT FROM grove.trees WHERE shard = %s AND root = %s FOR UPDATE", (shard, root))
+    units = "SELECT FROM grove.units WHERE shard = %s AND root = %s ORDER BY unit FOR UPDATE"
+    connection.execute(units, (shard, root))
+
+
 def generation_of(connection: Any, root: str, shards: int) -> int | None:
     """The generation of a tree; None if the grove has never had one of this root."""
     row = connection.execute(

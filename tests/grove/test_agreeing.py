@@ -11,7 +11,9 @@ import pytest
 
 from store import InboxMessage, Message, Session, Store
 from store.documents.merge import MergeConflict
-from store.errors import Conflict, LocalOnly, NotFound, ReadOnly
+from store.errors import Conflict, LocalOnly, NotFound, ReadOnly, StoreError
+from store.grove import agreeing
+from store.grove.agreeing import GroveAgreement
 from store.workspace.project_records import ProjectSession
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
@@ -310,4 +312,39 @@ def test_messages_from_an_iterator_survive_a_repetition(tmp_path: Path, url: str
         assert len(found.artifacts) == 2
         assert texts(b, "s") == ["first", "second"]
         pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
+def test_a_session_that_another_host_writes_all_the_time_can_be_deleted(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first refusal the rows of the tree are held, so that the other host waits."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        real = GroveAgreement._generation
+        threads: list[threading.Thread] = []
+        refused: list[StoreError] = []
+
+        def append() -> None:
+            try:
+                b.append("s", [Message.user("again")])
+            except StoreError as error:
+                refused.append(error)
+
+        def generation(self: GroveAgreement, root: str) -> int | None:
+            found = real(self, root)
+            threads.append(threading.Thread(target=append))
+            threads[-1].start()
+            threads[-1].join(0.5)  # it ends, unless it has to wait
+            return found
+
+        monkeypatch.setattr(GroveAgreement, "_generation", generation)
+        monkeypatch.setattr(agreeing, "REPEAT_S", 3.0)
+        assert a.delete("s")
+        for thread in threads:
+            thread.join()
+        assert [type(error) for error in refused] == [NotFound]
+        pull(b, "s")
+        assert not b.exists("s")
         assert_same_and_clean(a, b)
