@@ -244,11 +244,23 @@ def _after(state: GroveState, event: Event, *, is_settled: bool) -> Iterator[Gro
         value = sorted(answer.value) if isinstance(answer.value, list) else answer.value
         possible = [outcome.state for outcome in found if outcome.value is None or outcome.value == value]
         yield from possible[:1] if is_settled else possible
+        if not is_settled and _may_be_stale(state, event):
+            yield state
     elif answer.is_unknown:
         yield state
         yield from (_unsure(state, outcome.state, event) for outcome in found)
     elif not is_settled or not found or event.deed.name == "save_held":
         yield state
+
+
+def _may_be_stale(state: GroveState, event: Event) -> bool:
+    """Whether a deed changed nothing, so that a host that is not up to date has answered it alone."""
+    name, value = event.deed.name, event.answer.value
+    if name == "recover":
+        session = state.find(event.deed.target)
+        others = {claim.word for claim in session.claims if claim.host not in (event.host, "")} if session else set()
+        return not others & set(value)
+    return name in ("hold", "pin", "unpin") or (name == "drain" and not value)
 
 
 def _unsure(before: GroveState, after: GroveState, event: Event) -> GroveState:

@@ -1,0 +1,198 @@
+"""Three hosts write one grove as fast as they can: nothing is lost, nothing is made twice.
+
+Each host counts with update(), appends, saves, saves stale copies that are merged, sends mail and deletes sessions
+that the others append to. Two processes of each host drain the mail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from store import InboxMessage, Message, Session, Store
+from store.errors import AlreadyExists, Conflict, NotFound
+from tests.torture.hosts.crews import Job, Shift, insist, require_same, run_crew
+
+COUNTED, SHARED, MERGED, BOX, VICTIM = "counted", "shared", "merged", "box", "victim"
+SESSIONS = (COUNTED, SHARED, MERGED, BOX)
+DRAINERS = 2  # on each host
+PAUSE_S = 0.01
+
+
+def fill(home: Path) -> None:
+    with Store.open(home, background=False, durability="normal") as store:
+        for name in (*SESSIONS, VICTIM):
+            store.save(Session.new(name, "m"))
+
+
+# -- jobs ----------------------------------------------------------------------------------------------
+
+
+def count(store: Store, shift: Shift, times: int) -> dict[str, int]:
+    """Increment the counter; returns how often that was acknowledged, and how often it is unknown."""
+
+    def increment(session: Session) -> None:
+        session.metadata["n"] = str(int(session.metadata.get("n", "0")) + 1)
+
+    sure = sum(insist(shift, lambda: store.update(COUNTED, increment)) for _ in range(times))
+    return {"sure": sure, "unknown": times - sure}
+
+
+def append(store: Store, shift: Shift, times: int) -> dict[str, bool]:
+    """Append words; returns each, and whether it was acknowledged."""
+    words = [f"{store.home.name}-{number}" for number in range(times)]
+    return {word: insist(shift, lambda word=word: store.append(SHARED, [Message.user(word)])) for word in words}  # type: ignore[misc]
+
+
+def merge(store: Store, shift: Shift, times: int) -> int:
+    """Save copies that others have changed since, each time with one change of our own."""
+    acknowledged = 0
+    for number in range(1, times + 1):
+        session = store.load(MERGED)
+        assert session is not None
+        time.sleep(PAUSE_S)
+        session.metadata[store.home.name] = str(number)
+        if insist(shift, lambda session=session: store.save(session, on_conflict="merge")):  # type: ignore[misc]
+            acknowledged = number
+    return acknowledged
+
+
+def save(store: Store, shift: Shift, times: int) -> dict[str, int]:
+    """Save without merging: each copy is stored, or refused because another host was faster."""
+    stored = refused = 0
+    for number in range(times):
+        session = store.load(COUNTED)
+        assert session is not None
+        session.title = f"{store.home.name} {number}"
+        try:
+            stored += insist(shift, lambda session=session: store.save(session))  # type: ignore[misc]
+        except Conflict:
+            refused += 1
+    return {"stored": stored, "refused": refused}
+
+
+def send(store: Store, shift: Shift, times: int) -> dict[str, bool]:
+    def deliver(word: str) -> None:
+        store.mail.at(BOX).deliver(InboxMessage.new("x", "reply", {"word": word}))
+
+    words = [f"{store.home.name}-{number}" for number in range(times)]
+    return {word: insist(shift, lambda word=word: deliver(word)) for word in words}  # type: ignore[misc]
+
+
+def drain(store: Store, shift: Shift) -> list[str]:
+    """Claim and acknowledge mail until there is none; returns the words."""
+    found: list[str] = []
+    box = store.mail.at(BOX)
+    while True:
+        is_last = shift.is_over
+        claimed = box.drain(limit=5)
+        for delivered in claimed:
+            found.append(str(delivered.message.body["word"]))
+            assert box.ack_delivered(delivered)
+        if is_last and not claimed and _is_up_to_date(store):
+            return found
+        if not claimed:
+            time.sleep(PAUSE_S)
+
+
+def _is_up_to_date(store: Store) -> bool:
+    store._core.agreement.refresh(store._core.locate(BOX).part("mailbox"))  # type: ignore[union-attr]
+    return store.mail.at(BOX).is_empty()
+
+
+def delete_and_undelete(store: Store, shift: Shift, times: int) -> int:
+    """Delete the session that others append to, and restore it."""
+    done = 0
+    for _ in range(times):
+        try:
+            insist(shift, lambda: store.delete(VICTIM))
+            slots = [slot for slot in store.trash.deleted() if slot.session_id == VICTIM]
+            insist(shift, lambda: store.trash.undelete(max(slots, key=lambda slot: slot.name).name))
+            done += 1
+        except (NotFound, AlreadyExists):
+            pass  # another host deleted or restored it first
+        time.sleep(PAUSE_S)
+    return done
+
+
+def append_to_victim(store: Store, shift: Shift) -> dict[str, bool]:
+    """Append until the deleter has finished; returns the words, and whether each was acknowledged."""
+    words: dict[str, bool] = {}
+    for number in itertools.count():
+        if shift.is_over:
+            return words
+        word = f"{store.home.name}-{number}"
+        try:
+            words[word] = insist(shift, lambda word=word: store.append(VICTIM, [Message.user(word)]))  # type: ignore[misc]
+        except NotFound:
+            words.pop(word, None)
+        time.sleep(PAUSE_S)
+    raise AssertionError("not reached")
+
+
+# -- the whole -----------------------------------------------------------------------------------------
+
+
+def fight(
+    url: str,
+    homes: Sequence[Path],
+    times: int,
+    *,
+    is_rough: bool = False,
+    enter: Mapping[Path, Callable[[], None]] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Let all hosts work, and compare what they were promised with what is there. Returns a summary."""
+    work: dict[str, list[Job]] = {
+        "count": [Job(home, lambda store, shift: count(store, shift, times)) for home in homes],
+        "append": [Job(home, lambda store, shift: append(store, shift, times // 2)) for home in homes],
+        "merge": [Job(home, lambda store, shift: merge(store, shift, times // 5)) for home in homes],
+        "save": [Job(home, lambda store, shift: save(store, shift, times // 5)) for home in homes],
+        "send": [Job(home, lambda store, shift: send(store, shift, times // 5)) for home in homes],
+        "delete": [Job(homes[0], lambda store, shift: delete_and_undelete(store, shift, times // 10))],
+        "victim": [Job(home, append_to_victim, waits=True) for home in homes[1:]],
+        "drain": [Job(home, drain, waits=True) for home in homes for _ in range(DRAINERS)],
+    }
+    jobs = [job for group in work.values() for job in group]
+    reports = iter(run_crew(jobs, is_rough=is_rough, enter=enter, meanwhile=meanwhile))
+    found = {name: [next(reports) for _ in group] for name, group in work.items()}
+    require_same(url, homes, SESSIONS)
+    _compare(homes, found)
+    return found
+
+
+def _compare(homes: Sequence[Path], found: dict[str, list[Any]]) -> None:
+    documents = {name: _document(homes[0], name) for name in SESSIONS}
+    sure, unknown = (sum(report[key] for report in found["count"]) for key in ("sure", "unknown"))
+    assert sure <= int(documents[COUNTED]["metadata"]["n"]) <= sure + unknown
+    _require_words(_words(documents[SHARED]), found["append"])
+    merged = documents[MERGED]["metadata"]
+    for home, number in zip(homes, found["merge"], strict=True):
+        assert int(merged[home.name]) >= number, f"{home.name}: {merged[home.name]} is older than {number}"
+    drained = [word for words in found["drain"] for word in words]
+    _require_words(drained, found["send"])
+    _require_words(_words(_document(homes[0], VICTIM)), found["victim"])
+
+
+def _require_words(found: list[str], reports: Sequence[Mapping[str, bool]]) -> None:
+    """Every acknowledged word is there, none is there twice, and no other one is there."""
+    promised = {word: is_sure for report in reports for word, is_sure in report.items()}
+    twice = [word for word, times in Counter(found).items() if times > 1]
+    lost = [word for word, is_sure in promised.items() if is_sure and word not in set(found)]
+    assert not twice, f"twice: {twice[:10]}"
+    assert not lost, f"lost: {lost[:10]}"
+    assert set(found) <= set(promised), f"never acknowledged: {sorted(set(found) - set(promised))[:10]}"
+
+
+def _document(home: Path, name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((home / "sessions" / name / "session.json").read_bytes())
+    return document
+
+
+def _words(document: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in document["messages"]]
