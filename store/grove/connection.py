@@ -179,7 +179,7 @@ class GroveServer:
     def listen(self, channel: str) -> Hints:
         """A connection of its own that receives what hosts notify each other of. Raises Unreachable."""
         connection = self.connect()
-        hints = Hints(self, connection)
+        hints = Hints(connection)
         hints.run(lambda: connection.execute(f"LISTEN {channel}"))
         connection.deadline = float("inf")  # nothing is waited for: hints are read when they have arrived
         return hints
@@ -245,8 +245,8 @@ class GroveServer:
 class Hints:
     """Notifications of other hosts. They only shorten a wait, so their texts are dropped."""
 
-    def __init__(self, server: GroveServer, connection: DeadlineConnection) -> None:
-        self._server, self._connection = server, connection
+    def __init__(self, connection: DeadlineConnection) -> None:
+        self._connection = connection
 
     def fileno(self) -> int:
         return int(self._connection.fileno())
@@ -258,9 +258,9 @@ class Hints:
     def run(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except psycopg.Error as error:
+        except psycopg.Error as error:  # no reason to refuse writes: other connections may be well
             self.close()
-            raise self._server.meaning_of(error) from error
+            raise Unreachable(f"the connection for hints was lost: {first_line(error)}") from error
 
     def close(self) -> None:
         _close(self._connection)
