@@ -24,6 +24,7 @@ from tests.torture import (
     undos,
 )
 from tests.torture.attack import Attack
+from tests.torture.hosts.battles import GROVE_HOSTS
 from tests.torture.hosts.model_lives import GROVE
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
@@ -56,6 +57,7 @@ ATTACKS: list[Attack] = [
     Attack("listings", "10,000 changes of directories while readers list", fast_path.listings, 20.0, 500),
     Attack("sanitizers", "the C extension with AddressSanitizer and UBSan", fast_path.sanitized, minutes=8.0),
     Attack("load", "stress-ng, fio and syncing writers that verify what they wrote", load.loads, minutes=2.5),
+    GROVE_HOSTS,
     LONG_LIFE,
     CROWD,
     MODEL,

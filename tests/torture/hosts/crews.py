@@ -10,8 +10,8 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from store import Store
 from store.errors import Busy, Unreachable, Unsure
 from store.grove import administration
 from tests.grove.groves import assert_clean, files
-from tests.torture.hosts.world import _GAPS as GAPS
+from tests.torture.hosts.world import GAPS
 
 processes = multiprocessing.get_context("fork")
 PATIENCE_S = 600.0  # for the jobs of a whole crew
@@ -43,6 +43,11 @@ class Shift:
 
 
 Work = Callable[[Store, Shift], Any]
+At = Callable[[Path], AbstractContextManager[None]]  # the network that a home is in
+
+
+def anywhere(home: Path) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Job(NamedTuple):
@@ -53,11 +58,11 @@ class Job(NamedTuple):
     waits: bool = False
 
 
-def _live(job: Job, shift: Shift, enter: Callable[[], None], line: Any) -> None:
+def _live(job: Job, shift: Shift, at: At, line: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    options: dict[str, Any] = {"author": job.home.name, "durability": "normal", "lock_timeout_s": 60.0}
     try:
-        enter()
-        with Store.open(job.home, author=job.home.name, durability="normal", lock_timeout_s=60.0) as store:
+        with at(job.home), Store.open(job.home, **options) as store:
             line.send(("done", job.work(store, shift)))
     except BaseException:
         line.send(("failed", traceback.format_exc()))
@@ -67,17 +72,16 @@ def run_crew(
     jobs: Sequence[Job],
     *,
     is_rough: bool = False,
-    enter: Mapping[Path, Callable[[], None]] | None = None,
+    at: At = anywhere,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> list[Any]:
-    """Run all jobs; returns their reports. `enter` runs first in each process of a home, `meanwhile` here."""
+    """Run all jobs, each where its home is; returns their reports. `meanwhile` runs here."""
     shift = Shift(processes.Event(), is_rough)
     running = []
     try:
         for job in jobs:
             ours, theirs = processes.Pipe(duplex=False)
-            arguments = (job, shift, (enter or {}).get(job.home, lambda: None), theirs)
-            process = processes.Process(target=_live, args=arguments, daemon=True)
+            process = processes.Process(target=_live, args=(job, shift, at, theirs), daemon=True)
             process.start()
             theirs.close()
             running.append((job, process, ours))
@@ -111,29 +115,29 @@ def insist(shift: Shift, work: Callable[[], Any]) -> bool:
         except Unsure:
             assert shift.is_rough
             return False
-        except (Busy, Unreachable):
+        except Unreachable:
             assert shift.is_rough
-            assert time.monotonic() < until
-            time.sleep(_RETRY_S)
+        except Busy:  # ten seconds were not enough, on a busy machine
+            pass
+        assert time.monotonic() < until
+        time.sleep(_RETRY_S)
 
 
-@contextmanager
-def grove_of(place: Path, url: str, names: Sequence[str]) -> Iterator[list[Path]]:
-    """Homes that have joined a new grove."""
+def create_grove(url: str, urls: Mapping[Path, str], at: At = anywhere) -> None:
+    """Create a grove, and let homes join it, each by a URL of its own."""
     administration.create(url)
-    homes = [place / name for name in names]
-    for home in homes:
-        administration.join(home, url, home.name)
-    yield homes
+    for home, own in urls.items():
+        with at(home):
+            administration.join(home, own, home.name)
 
 
-def require_same(url: str, homes: Sequence[Path], sessions: Sequence[str]) -> Store:
-    """All homes are byte-identical and clean, and nothing is missing in the log or the histories.
-
-    Returns the first one's store, closed.
-    """
-    stores = [Store.open(home, durability="normal") for home in homes]
+def require_same(url: str, homes: Sequence[Path], sessions: Sequence[str], at: At = anywhere) -> None:
+    """All homes are byte-identical and clean, and nothing is missing in the log or the histories."""
+    stores: list[Store] = []
     try:
+        for home in homes:
+            with at(home):
+                stores.append(Store.open(home, durability="normal"))
         until = time.monotonic() + IDENTICAL_S
         while any(files(home) != files(homes[0]) for home in homes):
             assert time.monotonic() < until, "the homes are not identical"
@@ -149,4 +153,3 @@ def require_same(url: str, homes: Sequence[Path], sessions: Sequence[str]) -> St
     with psycopg.connect(url) as connection:
         gaps = connection.execute(GAPS).fetchall()
     assert not gaps, f"the log has gaps: {gaps}"
-    return stores[0]

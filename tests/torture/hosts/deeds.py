@@ -109,6 +109,28 @@ class Worker:
     def do_record(self, target: str, word: str) -> None:
         self.store.records.add_artifacts(target, [make_artifact(word)])
 
+    # -- past the store ------------------------------------------------------------------------------
+
+    def do_edit_outside(self, target: str, word: str) -> str:
+        """Change the first message on disk, as another program does. Returns what it was."""
+        path = self._document(target)
+        text = path.read_text()
+        messages = json.loads(text)["messages"]
+        before: str = messages[0]["content"] if messages else _require(None)
+        temporary = path.with_name("an-editor.tmp")
+        temporary.write_text(text.replace(f'"{before}"', f'"{word}"'))
+        temporary.rename(path)
+        return before
+
+    def do_remove_outside(self, target: str, word: str) -> None:
+        """Remove the document on disk: it has to come back."""
+        self._document(target).unlink()
+
+    def _document(self, target: str) -> Path:
+        location = _require(self.store.location(target))
+        path = self.store.home / str(location.dir) / "session.json"
+        return path if path.exists() else _require(None)
+
     def _loaded(self, target: str) -> Session:
         session: Session = _require(self.store.load(target))
         return session

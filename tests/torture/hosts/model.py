@@ -57,10 +57,19 @@ class SessionState(NamedTuple):
 Sessions = tuple[tuple[str, SessionState], ...]
 
 
+class Edit(NamedTuple):
+    """A message that another program wrote on disk, in place of `base`. It is published or rejected later."""
+
+    target: str
+    base: str
+    word: str
+
+
 class GroveState(NamedTuple):
     sessions: Sessions = ()
     documents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     trash: tuple[tuple[str, Sessions], ...] = ()  # deleted trees, the newest last
+    edits: frozenset[Edit] = frozenset()
 
     def find(self, target: str) -> SessionState | None:
         return dict(self.sessions).get(target)
@@ -111,6 +120,9 @@ def outcomes(state: GroveState, deed: Deed, host: str) -> list[Outcome]:
         return _mail(state, deed, found, host)
     if name == "save_held":
         return [Outcome(found.title, state.put((deed.target, found._replace(title=word))))]
+    if name == "edit_outside":
+        edits = [Edit(deed.target, base, word) for base in found.messages[:1]]
+        return [Outcome(edit.base, state._replace(edits=state.edits | {edit})) for edit in edits]
     changes: dict[str, SessionState] = {
         "append": found._replace(messages=(*found.messages, word)),
         "count": found._replace(counted=found.counted + 1),
@@ -118,6 +130,7 @@ def outcomes(state: GroveState, deed: Deed, host: str) -> list[Outcome]:
         "pin": found._replace(pinned=True),
         "unpin": found._replace(pinned=False),
         "hold": found,
+        "remove_outside": found,
         "attach": found._replace(attached=found.attached | {word}),
         "attach_long": found._replace(attached=found.attached | {word}),
         "record": found._replace(artifacts=found.artifacts | {word}),
@@ -221,15 +234,22 @@ class Frontier:
             states = self.states
             for event in order:
                 states = {new for state in states for new in _after(state, event, is_settled=is_settled)}
+                states = {new for state in states for new in _with_edits(state)}
             after |= states
         assert after, f"impossible: {'; '.join(map(str, events))}, from {_shown(self.states)}"
         self.states = after
 
     def observe(self, seen: dict[str, Any]) -> None:
         """Keep the states that look as the grove does."""
-        found = {state for state in self.states if state.seen() == seen}
+        found = self._like(seen)
         assert found, f"the grove is in no possible state:\n{seen}\npossible:\n{_shown(self.states)}"
         self.states = found
+
+    def allows(self, seen: dict[str, Any]) -> bool:
+        return bool(self._like(seen))
+
+    def _like(self, seen: dict[str, Any]) -> set[GroveState]:
+        return {state for state in self.states if not state.edits and state.seen() == seen}
 
     @property
     def any(self) -> GroveState:
@@ -253,6 +273,23 @@ def _after(state: GroveState, event: Event, *, is_settled: bool) -> Iterator[Gro
         yield state
 
 
+def _with_edits(state: GroveState) -> set[GroveState]:
+    """The states that edits on disk may lead to: one that fits is published, one that clashes is rejected."""
+    found, waiting = {state}, [state]
+    while waiting:
+        now = waiting.pop()
+        for edit in now.edits:
+            settled = now._replace(edits=now.edits - {edit})
+            session = now.find(edit.target)
+            if session is not None and edit.base in session.messages:
+                messages = tuple(edit.word if text == edit.base else text for text in session.messages)
+                settled = settled.put((edit.target, session._replace(messages=messages)))
+            if settled not in found:
+                found.add(settled)
+                waiting.append(settled)
+    return found
+
+
 def _may_be_stale(state: GroveState, event: Event) -> bool:
     """Whether a deed changed nothing, so that a host that is not up to date has answered it alone."""
     name, value = event.deed.name, event.answer.value
@@ -260,7 +297,7 @@ def _may_be_stale(state: GroveState, event: Event) -> bool:
         session = state.find(event.deed.target)
         others = {claim.word for claim in session.claims if claim.host not in (event.host, "")} if session else set()
         return not others & set(value)
-    return name in ("hold", "pin", "unpin") or (name == "drain" and not value)
+    return name in ("hold", "pin", "unpin", "remove_outside") or (name == "drain" and not value)
 
 
 def _unsure(before: GroveState, after: GroveState, event: Event) -> GroveState:

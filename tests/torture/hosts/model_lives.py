@@ -44,6 +44,8 @@ WEIGHTS = {
     "state_add": 6,
     "state_put": 3,
     "state_delete": 2,
+    "edit_outside": 3,
+    "remove_outside": 1,
 }
 
 

@@ -11,17 +11,32 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from store import InboxMessage, Message, Session, Store
 from store.errors import AlreadyExists, Conflict, NotFound
-from tests.torture.hosts.crews import Job, Shift, insist, require_same, run_crew
+from store.workspace.mailbox import Delivered
+from tests.torture.hosts.crews import At, Job, Shift, anywhere, insist, require_same, run_crew
 
 COUNTED, SHARED, MERGED, BOX, VICTIM = "counted", "shared", "merged", "box", "victim"
 SESSIONS = (COUNTED, SHARED, MERGED, BOX)
 DRAINERS = 2  # on each host
-PAUSE_S = 0.01
+PAUSE_S = 0.05
+
+
+class Amounts(NamedTuple):
+    """How often each host does something."""
+
+    counted: int
+    appended: int
+    merged: int
+    saved: int
+    sent: int
+    deleted: int
 
 
 def fill(home: Path) -> None:
@@ -84,38 +99,58 @@ def send(store: Store, shift: Shift, times: int) -> dict[str, bool]:
     return {word: insist(shift, lambda word=word: deliver(word)) for word in words}  # type: ignore[misc]
 
 
+def write(store: Store, shift: Shift, amounts: Amounts) -> dict[str, Any]:
+    """Do all of the above, each in a thread of its own."""
+    with ThreadPoolExecutor() as threads:
+        running: dict[str, Future[Any]] = {
+            "count": threads.submit(count, store, shift, amounts.counted),
+            "append": threads.submit(append, store, shift, amounts.appended),
+            "merge": threads.submit(merge, store, shift, amounts.merged),
+            "save": threads.submit(save, store, shift, amounts.saved),
+            "send": threads.submit(send, store, shift, amounts.sent),
+        }
+        return {name: future.result() for name, future in running.items()}
+
+
 def drain(store: Store, shift: Shift) -> list[str]:
     """Claim and acknowledge mail until there is none; returns the words."""
     found: list[str] = []
     box = store.mail.at(BOX)
     while True:
         is_last = shift.is_over
-        claimed = box.drain(limit=5)
+        claimed: list[Delivered] = []
+        insist(shift, lambda claimed=claimed: claimed.extend(box.drain(limit=5)))  # type: ignore[misc]
         for delivered in claimed:
             found.append(str(delivered.message.body["word"]))
-            assert box.ack_delivered(delivered)
-        if is_last and not claimed and _is_up_to_date(store):
+            insist(shift, partial(box.ack_delivered, delivered))
+        if not claimed and is_last and insist(shift, partial(_refresh, store)) and box.is_empty():
             return found
         if not claimed:
             time.sleep(PAUSE_S)
 
 
-def _is_up_to_date(store: Store) -> bool:
-    store._core.agreement.refresh(store._core.locate(BOX).part("mailbox"))  # type: ignore[union-attr]
-    return store.mail.at(BOX).is_empty()
+def recover(home: Path, at: At, processed: set[str]) -> list[str]:
+    """What this host has claimed in a drain of unknown outcome, and not processed."""
+    with at(home), Store.open(home, durability="normal") as store:
+        found = [str(delivered.message.body["word"]) for delivered in store.mail.at(BOX).recover()]
+    return [word for word in found if word not in processed]
+
+
+def _refresh(store: Store) -> None:
+    location = store.location(BOX)
+    assert location is not None
+    store._core.agreement.refresh(location.part("mailbox"))
 
 
 def delete_and_undelete(store: Store, shift: Shift, times: int) -> int:
     """Delete the session that others append to, and restore it."""
     done = 0
     for _ in range(times):
-        try:
+        with suppress(NotFound, AlreadyExists):  # an attempt of unknown outcome was made after all
             insist(shift, lambda: store.delete(VICTIM))
-            slots = [slot for slot in store.trash.deleted() if slot.session_id == VICTIM]
-            insist(shift, lambda: store.trash.undelete(max(slots, key=lambda slot: slot.name).name))
+            newest = max(slot.name for slot in store.trash.deleted() if slot.session_id == VICTIM)
+            insist(shift, partial(store.trash.undelete, newest))
             done += 1
-        except (NotFound, AlreadyExists):
-            pass  # another host deleted or restored it first
         time.sleep(PAUSE_S)
     return done
 
@@ -141,27 +176,29 @@ def append_to_victim(store: Store, shift: Shift) -> dict[str, bool]:
 def fight(
     url: str,
     homes: Sequence[Path],
-    times: int,
+    amounts: Amounts,
     *,
     is_rough: bool = False,
-    enter: Mapping[Path, Callable[[], None]] | None = None,
+    at: At = anywhere,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Let all hosts work, and compare what they were promised with what is there. Returns a summary."""
     work: dict[str, list[Job]] = {
-        "count": [Job(home, lambda store, shift: count(store, shift, times)) for home in homes],
-        "append": [Job(home, lambda store, shift: append(store, shift, times // 2)) for home in homes],
-        "merge": [Job(home, lambda store, shift: merge(store, shift, times // 5)) for home in homes],
-        "save": [Job(home, lambda store, shift: save(store, shift, times // 5)) for home in homes],
-        "send": [Job(home, lambda store, shift: send(store, shift, times // 5)) for home in homes],
-        "delete": [Job(homes[0], lambda store, shift: delete_and_undelete(store, shift, times // 10))],
+        "write": [Job(home, lambda store, shift: write(store, shift, amounts)) for home in homes],
+        "delete": [Job(homes[0], lambda store, shift: delete_and_undelete(store, shift, amounts.deleted))],
         "victim": [Job(home, append_to_victim, waits=True) for home in homes[1:]],
         "drain": [Job(home, drain, waits=True) for home in homes for _ in range(DRAINERS)],
     }
     jobs = [job for group in work.values() for job in group]
-    reports = iter(run_crew(jobs, is_rough=is_rough, enter=enter, meanwhile=meanwhile))
+    reports = iter(run_crew(jobs, is_rough=is_rough, at=at, meanwhile=meanwhile))
     found = {name: [next(reports) for _ in group] for name, group in work.items()}
-    require_same(url, homes, SESSIONS)
+    written = found.pop("write")
+    found |= {name: [report[name] for report in written] for name in written[0]}
+    require_same(url, homes, SESSIONS, at)
+    if is_rough:
+        for number, home in enumerate(homes):
+            mine = found["drain"][number * DRAINERS : (number + 1) * DRAINERS]
+            mine[0] += recover(home, at, {word for words in mine for word in words})
     _compare(homes, found)
     return found
 

@@ -23,10 +23,11 @@ from tests.torture.hosts.model import Event, Frontier, GroveState
 
 NAMES = ("ann", "bob", "cid")
 SETTLE_S = 90.0
+INDEX_S = 10.0
 _POLL_S = 0.02
 _numbers = itertools.count(1)
 
-_GAPS = """
+GAPS = """
 SELECT 'unit ' || unit FROM grove.log GROUP BY shard, unit HAVING count(*) <> max(version) OR min(version) <> 1
 UNION ALL SELECT 'shard ' || s.shard FROM grove.shards s LEFT JOIN grove.log l USING (shard) GROUP BY s.shard, s.seq
 HAVING count(l.seq) <> s.seq OR coalesce(max(l.seq), 0) <> s.seq
@@ -35,12 +36,19 @@ HAVING count(l.seq) <> s.seq OR coalesce(max(l.seq), 0) <> s.seq
 
 @contextmanager
 def running_server() -> Iterator[PrivateServer]:
-    """A server of its own, removed at the end. It is given to another user, so not in a private directory."""
+    with new_server() as server:
+        server.start()
+        yield server
+
+
+@contextmanager
+def new_server(address: str = "") -> Iterator[PrivateServer]:
+    """A server that was not started yet; ended and removed at the end. It is given to another user, so not in a
+    private directory."""
     directory = Path(tempfile.mkdtemp(prefix="grovefs-pg-"))
-    server = PrivateServer(directory)
+    server = PrivateServer(directory, address=address)
     try:
         server.create()
-        server.start()
         yield server
     finally:
         server.stop()
@@ -108,10 +116,19 @@ class World:
             self._wait(lambda host=host: host.do(Deed("ready")), lambda a: a.how == "done", f"{host.name} ready")  # type: ignore[misc]
         self._wait(self._lags, lambda lags: not lags, "every host up to date")
         self._wait(self._differences, lambda found: not found, "all homes identical")
-        for host in self.hosts.values():
-            self.frontier.observe(self._value(host, Deed("see")))
+        self._observe()
         self.note("settled")
         self.is_settled = True
+
+    def _observe(self) -> None:
+        """Compare every host with the model. A file is in place a moment before its entry in the index."""
+        until = time.monotonic() + INDEX_S
+        seen = [self._value(host, Deed("see")) for host in self.hosts.values()]
+        while time.monotonic() < until and not all(map(self.frontier.allows, seen)):
+            time.sleep(_POLL_S)
+            seen = [self._value(host, Deed("see")) for host in self.hosts.values()]
+        for found in seen:
+            self.frontier.observe(found)
 
     def check(self) -> None:
         """Every home is clean, and nothing is missing in the log or in a history."""
@@ -122,7 +139,7 @@ class World:
                 numbers = self._value(host, Deed("history", name))
                 assert numbers == list(range(len(numbers), 0, -1)), f"{host.name}: versions of {name}: {numbers}"
         with psycopg.connect(self.url) as connection:
-            gaps = connection.execute(_GAPS).fetchall()
+            gaps = connection.execute(GAPS).fetchall()
         assert not gaps, f"the log has gaps: {gaps}"
 
     def _lags(self) -> list[str]:
