@@ -82,13 +82,16 @@ class LineAppender:
         try:
             with self.core.locked(file.location):
                 return self._append(file)
-        except (NeedsWholeFile, InvalidContent, Corrupt, ValueError, KeyError, TypeError):
+        except (NeedsWholeFile, InvalidContent, Corrupt):
             return None  # the complete import reports what is wrong
 
     def _append(self, file: GrownFile) -> AppendedLines:
         present = self._read_present(file.location)
-        cursor = _checked_cursor(file, present.receipt.receipt)
-        reader, position = _resume(file, present.receipt.receipt, cursor)
+        try:
+            cursor = _checked_cursor(file, present.receipt.receipt)
+            reader, position = _resume(file, present.receipt.receipt, cursor)
+        except (KeyError, TypeError, ValueError):
+            raise NeedsWholeFile("the cursor was edited") from None
         problems = _read_lines(file, reader, position)
         has_rest = _check_rest(file, position)
         if position.offset == cursor["file"]["offset"]:
@@ -106,7 +109,10 @@ class LineAppender:
         receipt = self.core.disk.read(location.path(layout.RECEIPT))
         if pair.main is None or pair.side is None or receipt is None:
             raise NeedsWholeFile("a document or the receipt is missing")
-        return _Present(pair.main, pair.side, OpenReceipt(receipt.data), receipt)
+        try:
+            return _Present(pair.main, pair.side, OpenReceipt(receipt.data), receipt)
+        except ValueError as error:
+            raise NeedsWholeFile(str(error)) from None
 
     # -- the commit --------------------------------------------------------------------------------
 
@@ -147,7 +153,7 @@ class LineAppender:
         entry = session_reader.entry_of(record, location, count, has_attachments=has_attachments)
         summary = session_reader.summary_of(record)
         update = self.core.index.plan_append(row, entry, grown.offsets, part.messages, summary)
-        known = {location.path(layout.SESSION): KnownChange(grown.splices, clip_ns(record.updated_at.ns))}
+        known = {location.path(layout.SESSION): KnownChange(clip_ns(record.updated_at.ns), grown.splices)}
         self.commits.run(Commit(location, files, dirs=_dirs_of(files), known=known), update, "appended")
 
     def _log_texts(self, location: Location, receipt: Receipt, part: BuiltPart, last_usage: Any) -> dict[str, bytes]:
@@ -201,9 +207,8 @@ def _resume(file: GrownFile, receipt: Receipt, cursor: Cursor) -> tuple[LineRead
     assert file.format.resume is not None
     host = source_host.get()
     source_id = receipt.source_id.removeprefix(f"{host}:") if host else receipt.source_id
-    reader: LineReader = file.format.resume(
-        ResumedFile(file.source, file.path, file.location, source_id, cursor["reader"])
-    )
+    resumed_file = ResumedFile(file.source, file.path, file.location, source_id, cursor["reader"])
+    reader: LineReader = file.format.resume(resumed_file)
     reader.builder.restore(cursor["builder"])
     return reader, resumed(cursor["file"], file.source.head(file.path, cursor["file"]["first"][0]))
 

@@ -362,6 +362,20 @@ def test_document_in_another_format_goes_on(claude: Followed, appended: list[boo
     assert appended == [False]
 
 
+def test_edited_receipt_costs_one_complete_import(claude: Followed, appended: list[bool]) -> None:
+    start(claude)
+    path = claude.store.home / "sessions/s1/.import.json"
+    receipt = orjson.loads(path.read_bytes())
+    del receipt["cursor"]["builder"]["period"]
+    path.write_bytes(orjson.dumps(receipt, option=orjson.OPT_INDENT_2))
+    claude.grow(said("n1", "one more"))
+    claude.follow()
+    claude.grow(said("n2", "one more"))
+    claude.follow()
+    assert appended == [False, True]
+    claude.check()
+
+
 @pytest.mark.parametrize("name", ["token-usage.jsonl", "trajectory.jsonl", "attachments/records.jsonl"])
 def test_log_changed_here_is_kept(claude: Followed, name: str) -> None:
     start(claude, seed=5)
