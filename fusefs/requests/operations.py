@@ -54,6 +54,8 @@ log = logging.getLogger("grovefs.mount")
 _LARGE_DIR_BYTES = 64 << 10
 # Negative cache entries per directory. Each name is kept in memory here too.
 _MAX_ABSENT = 1000
+# Kinds of files that a mount creates only where a program asks for their name. rg looks for ignore files everywhere.
+_CREATED_BY_NAME = frozenset({PathKind.FOREIGN, PathKind.ATTACHMENT})
 
 Views = Callable[[Callable[[], dict[str, object]]], Mapping[str, View]]
 
@@ -164,10 +166,14 @@ class Operations(pyfuse3.Operations):
             yield process
 
     def _can_cache_negative(self, parent: Node, name: str) -> bool:
-        """Whether the creation of this name is always noticed. Only foreign files: others can appear by a commit."""
+        """Whether the kernel learns at once when this name is created through the mount.
+
+        So it does if only its own requests create the name. Other kinds appear by commits of another name: a save of
+        session.json writes runtime.json too. Changes made elsewhere are reported by the watch.
+        """
         if not parent.is_watched or parent.path_info is None or len(parent.absent) >= _MAX_ABSENT or is_reject(name):
             return False
-        if classify_path(parent.path_of(name)).kind is not PathKind.FOREIGN:
+        if classify_path(parent.path_of(name)).kind not in _CREATED_BY_NAME:
             return False
         parent.absent.add(name)
         return True

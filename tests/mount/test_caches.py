@@ -98,22 +98,45 @@ def test_second_stat_requests_nothing(mounted: Mount) -> None:
     assert not counted(mounted, path.stat)
 
 
-def test_missing_name_is_looked_up_once(mounted: Mount) -> None:
-    """git, vim and shells look up many missing names. A name that is created is visible at once."""
-    path = mounted.sessions / "root/.git"
+@pytest.mark.parametrize("below", ["", "root", "root/children", "root/attachments"])
+def test_missing_name_is_looked_up_once(mounted: Mount, below: str) -> None:
+    """git, vim, rg and shells look up many missing names. A name that is created is visible at once."""
+    path = mounted.sessions / below / ".ignore"
+    path.parent.mkdir(exist_ok=True)
     assert not path.exists()
     assert not counted(mounted, path.exists)
-    path.mkdir()
-    assert path.exists()
-    path.rmdir()
+    path.write_text("*.log")
+    assert path.read_text() == "*.log"
+    path.unlink()
     assert not path.exists()
+    temporary = path.with_name("temporary")
+    temporary.write_text("*.tmp")
+    temporary.rename(path)
+    assert path.read_text() == "*.tmp"
+    path.unlink()
+    assert not path.exists()
+
+
+def test_rg_asks_for_ignore_files_once(mounted: Mount) -> None:
+    """It looks for three names in every directory. Only those above sessions/ are asked for each time."""
+    with mounted.store() as store:
+        for number in range(5):
+            store.save(make_session(f"s{number}"))
+            store.attach(f"s{number}", b"text", "text/plain")
+    wait_until((mounted.sessions / "s4/attachments").exists, SOON_S)
+    search = ["rg", "--hidden", "nothing like this", str(mounted.sessions)]
+    for _ in range(2):
+        subprocess.run(search, capture_output=True)
+    wait_until(lambda: counted(mounted, lambda: subprocess.run(search, capture_output=True))["lookup"] <= 6, SOON_S)
 
 
 def test_missing_name_created_elsewhere_appears(mounted: Mount) -> None:
-    names = ["notes.txt", "session.json.bak", "deeper"]
+    names = ["notes.txt", "session.json.bak", "deeper", "attachments/.ignore"]
+    (mounted.sessions / "root/attachments").mkdir(exist_ok=True)
     assert not any((mounted.sessions / "root" / name).exists() for name in names)
     (mounted.home / "sessions/root/notes.txt").write_text("by hand")
     (mounted.home / "sessions/root/session.json.bak").write_text("by hand")
+    (mounted.home / "sessions/root/attachments/.ignore").write_text("by hand")
     (mounted.home / "sessions/root/deeper").mkdir()
     for name in names:
         wait_until((mounted.sessions / "root" / name).exists, SOON_S)
