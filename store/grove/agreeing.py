@@ -33,6 +33,7 @@ from store.errors import Busy, NotFound, ReadOnly, StoreError, Unreachable, Unsu
 from store.grove import queries
 from store.grove.applying import apply_rows
 from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
+from store.grove.hints import HintSender
 from store.grove.outside import OutsideEdits, SetAside
 from store.grove.proposing import EditedOutside, Proposal, Proposals
 from store.grove.replica import AgreedFile, Replica
@@ -91,6 +92,7 @@ class GroveAgreement:
         self._local = _ThreadState()
         self._problem: tuple[float, str] = (0.0, "")
         self.outside = OutsideEdits(core, replica, self)
+        self._hints = HintSender(self._membership.url, self._membership.host)
 
     # -- the journal's side ------------------------------------------------------------------------
 
@@ -169,6 +171,7 @@ class GroveAgreement:
             self.replica.forget_unsure(unit, [path[len(unit) + 1 :] for path in paths])
 
     def close(self) -> None:
+        self._hints.close()
         self.server.close()
         self.replica.close()
 
@@ -193,6 +196,7 @@ class GroveAgreement:
         except Unsure:
             self._note_unsure(proposals)
             raise
+        self._hints.send()
         return agreed_versions(proposals, token, shard, seq)
 
     def _note_unsure(self, proposals: Sequence[Proposal]) -> None:

@@ -179,7 +179,7 @@ class GroveServer:
     def listen(self, channel: str) -> Hints:
         """A connection of its own that receives what hosts notify each other of. Raises Unreachable."""
         connection = self.connect()
-        hints = Hints(connection)
+        hints = Hints(connection, self._membership.host)
         hints.run(lambda: connection.execute(f"LISTEN {channel}"))
         connection.deadline = float("inf")  # nothing is waited for: hints are read when they have arrived
         return hints
@@ -243,17 +243,20 @@ class GroveServer:
 
 
 class Hints:
-    """Notifications of other hosts. They only shorten a wait, so their texts are dropped."""
+    """Notifications of hosts. They only shorten a wait, and those of this host not even that."""
 
-    def __init__(self, connection: DeadlineConnection) -> None:
+    def __init__(self, connection: DeadlineConnection, host: str) -> None:
         self._connection = connection
+        self._host = host
 
     def fileno(self) -> int:
         return int(self._connection.fileno())
 
-    def drop(self) -> None:
-        """Read what has arrived. Raises Unreachable if the connection is lost."""
-        self.run(lambda: [*self._connection.notifies(timeout=0)])
+    def drop(self) -> bool:
+        """Read what has arrived; returns whether another host sent it. Raises Unreachable if the connection is lost."""
+        senders: list[str] = []
+        self.run(lambda: senders.extend(hint.payload for hint in self._connection.notifies(timeout=0)))
+        return any(sender != self._host for sender in senders)
 
     def run(self, work: Callable[[], object]) -> None:
         try:

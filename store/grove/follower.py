@@ -27,6 +27,7 @@ from store.commit.core import Core
 from store.errors import Busy, StoreError, Unreachable
 from store.grove import queries
 from store.grove.applying import LostHistory, apply_rows, apply_whole
+from store.grove.hints import CHANNEL, are_on
 from store.grove.log_query import LogPage, lost_history, read_page
 from store.grove.outside import OutsideEdits
 from store.grove.replica import LogPosition, Replica
@@ -37,7 +38,6 @@ from store.grove.wire import BadRow, LogRow
 log = logging.getLogger("grovefs.store")
 
 FOLLOW_LOCK = f"{layout.PRIVATE}/grove.lock"
-CHANNEL = "grove"  # of NOTIFY
 POLL_S = 0.25
 RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
@@ -206,7 +206,7 @@ class LogFollower:
         """Follow until something fails. The next attempt follows after a pause."""
         hints: Any = None
         try:
-            hints = self._server.listen(CHANNEL)
+            hints = self._server.listen(CHANNEL) if are_on() else None
             while not self._is_stopping:
                 if not self.step():
                     self.problem = ""
@@ -235,9 +235,11 @@ class LogFollower:
         if self._is_stopping:
             return
         watched = [self._wake_r] if hints is None else [self._wake_r, hints.fileno()]
-        ready, _, _ = select.select(watched, [], [], seconds)
-        if hints is not None and hints.fileno() in ready:
-            hints.drop()
+        until = time.monotonic() + seconds
+        while (left_s := until - time.monotonic()) > 0:
+            ready, _, _ = select.select(watched, [], [], left_s)
+            if self._wake_r in ready or (hints is not None and hints.fileno() in ready and hints.drop()):
+                return
 
     @contextmanager
     def _exclusive(self) -> Iterator[bool]:
