@@ -79,15 +79,17 @@ async def test_forgotten_directory_is_no_longer_watched(mount: HandlerMount) -> 
 
 @in_trio
 async def test_absent_foreign_name_is_cached_as_absent(mount: HandlerMount) -> None:
-    """git and shells look up many absent names. Their creation is noticed by the directory's watch."""
+    """git, rg and shells look up many absent names. Their creation is noticed by the directory's watch."""
     attrs = await mount.lookup("sessions/root/.git")
+    assert (attrs.st_ino, attrs.entry_timeout) == (0, WATCHED_S)
+    attrs = await mount.lookup("sessions/root/attachments/.ignore")
     assert (attrs.st_ino, attrs.entry_timeout) == (0, WATCHED_S)
     assert mount.tree.nodes.get(await mount.inode("sessions/root")).absent == {".git"}
 
 
-@pytest.mark.parametrize("name", ["artifacts.json", "session.json.rejected", "attachments/x.png"])
+@pytest.mark.parametrize("name", ["artifacts.json", "session.json.rejected", "children/x"])
 def test_absent_name_with_a_meaning_is_not_cached(mount: HandlerMount, name: str) -> None:
-    """It can appear through a commit, without an inotify event under that name."""
+    """It can appear by a commit, move or deletion of another name, and then must be visible at once."""
 
     async def scenario() -> None:
         with fails_with(errno.ENOENT):
