@@ -1,7 +1,7 @@
-"""The real Codex client, from npm, goes on with a conversation that was repaired here.
+"""The real clients of Codex and Claude Code, from npm, go on with a conversation that was repaired here.
 
-The client starts a thread with a mock model on loopback. The thread is imported, an answer is changed, and the export
-is resumed by the same client: the model must get the changed answer.
+A client starts a conversation with a mock model on loopback. It is imported, an answer is changed, and the export is
+resumed by the same client: the model must get the changed answer, and the import must take what the client adds.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from store import Store
 from tests.torture.attack import Case
+from tests.torture.mock_models import MockModel, mock_model
 
 CODEX_VERSIONS = ("0.80.0",)
+CLAUDE_VERSIONS = ("2.1.325", "2.1.40", "2.0.50", "1.0.128", "1.0.35")
 LIMIT_S = 300
 REPAIRED = "an answer repaired by hand"
 
@@ -30,6 +29,8 @@ def cases(seed: int) -> Iterator[Case]:
     """Each version once; the seed is not used."""
     for version in CODEX_VERSIONS:
         yield Case(f"codex-{version}", partial(resume_in_codex, version))
+    for version in CLAUDE_VERSIONS:
+        yield Case(f"claude-{version}", partial(resume_in_claude, version))
 
 
 def resume_in_codex(version: str) -> None:
@@ -44,11 +45,7 @@ def resume_in_codex(version: str) -> None:
         with Store.open(place / "home", background=False) as store:
             assert store.imports.run(str(agent), format="codex").problems == []
             (entry,) = store.entries()
-            session = store.load(entry.id)
-            assert session is not None
-            answer = next(m for m in reversed(session.messages) if m.content == model.answer)
-            answer.content = REPAIRED
-            store.save(session)
+            _repair(store, entry.id, model.answer)
             for item in store.exports.write_for_agent("codex", store.exports.select(), agent):
                 assert hasattr(item, "location"), item
         _codex(place, "resume", entry.id, "go on")
@@ -64,6 +61,77 @@ def _codex(place: Path, *arguments: str) -> None:
     _run(client, "exec", "--skip-git-repo-check", *arguments, cwd=place / "work", env=environment)
 
 
+# -- Claude Code -----------------------------------------------------------------------------------------
+
+
+def resume_in_claude(version: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch, mock_model() as model:
+        place = Path(scratch)
+        _run("npm", "install", "--no-audit", "--no-fund", "--prefix", scratch, f"@anthropic-ai/claude-code@{version}")
+        (place / "work").mkdir()
+        _claude(place, model, "say something, then say it with a tool")
+        with Store.open(place / "home", background=False) as store:
+            agent = place / "claude-home"
+            assert store.imports.run(str(agent), format="claude-code").problems == []
+            id = _conversation(store)
+            _check_claude_import(store, id, model)
+            _repair(store, id, model.answer)
+            project = next(agent.glob(f"projects/*/{id}.jsonl")).parent
+            for item in store.exports.write_for_agent("claude-code", store.exports.select([id]), project):
+                assert hasattr(item, "location"), item
+            _claude(place, model, "go on", "--resume", id)
+            sent = json.dumps(model.requests[-1]["messages"])
+            assert REPAIRED in sent
+            assert model.answer not in sent
+            assert "said-by-the-tool" in sent
+            store.imports.run(str(agent), format="claude-code")
+            texts = [m.content for entry in store.entries() for m in _messages(store, entry.id)]
+            assert {REPAIRED, "go on", model.answer} <= set(texts)
+            assert store.check().findings == []
+
+
+def _claude(place: Path, model: MockModel, prompt: str, *arguments: str) -> None:
+    """Run the client without a terminal. It gets nothing of the user who runs this."""
+    client = str(place / "node_modules/.bin/claude")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(place),
+        "CLAUDE_CONFIG_DIR": str(place / "claude-home"),
+        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_API_KEY": "sk-ant-mock",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+    _run(client, "--print", "--allowedTools", "Bash", *arguments, "--", prompt, cwd=place / "work", env=environment)
+
+
+def _conversation(store: Store) -> str:
+    """The session with the conversation; a client may start others for itself."""
+    found = [e.id for e in store.entries() if any(m.role == "tool" for m in _messages(store, e.id))]
+    assert len(found) == 1
+    return found[0]
+
+
+def _messages(store: Store, id: str) -> list[Any]:
+    session = store.load(id)
+    return list(session.messages) if session is not None else []
+
+
+def _check_claude_import(store: Store, id: str, model: MockModel) -> None:
+    messages = _messages(store, id)
+    assert any("say something" in m.content for m in messages if m.role == "user")
+    assert any("said-by-the-tool" in m.content for m in messages if m.role == "tool")
+    assert messages[-1].content == model.answer
+    assert "toolu_mock1" in {call.id for m in messages for call in m.tool_calls or ()}
+
+
+def _repair(store: Store, id: str, answer: str) -> None:
+    session = store.load(id)
+    assert session is not None
+    next(m for m in reversed(session.messages) if m.content == answer).content = REPAIRED
+    store.save(session)
+
+
 def _run(*command: str, **options: Any) -> None:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False, **options
@@ -74,49 +142,3 @@ def _run(*command: str, **options: Any) -> None:
 def _config(port: int) -> str:
     provider = f'name = "mock"\nbase_url = "http://127.0.0.1:{port}/v1"\nwire_api = "responses"\n'
     return f'model = "gpt-5-codex"\nmodel_provider = "mock"\n[model_providers.mock]\n{provider}'
-
-
-class MockModel(ThreadingHTTPServer):
-    """Answers every request of the Responses API with the same text, and keeps the requests."""
-
-    answer = "the answer of the mock model"
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Responder)
-        self.requests: list[dict[str, Any]] = []
-
-
-class _Responder(BaseHTTPRequestHandler):
-    server: MockModel
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.server.requests.append(json.loads(body))
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        content = [{"type": "output_text", "text": self.server.answer}]
-        item = {"type": "message", "role": "assistant", "id": "msg_1", "content": content}
-        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-        events: list[dict[str, Any]] = [
-            {"type": "response.created", "response": {"id": "resp_1"}},
-            {"type": "response.output_item.done", "item": item},
-            {"type": "response.completed", "response": {"id": "resp_1", "usage": usage}},
-        ]
-        for event in events:
-            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Print nothing."""
-
-
-@contextmanager
-def mock_model() -> Iterator[MockModel]:
-    with MockModel() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
