@@ -32,6 +32,7 @@ from store.disk.file import File, NewFile, Temp
 from store.errors import Busy, NotFound, ReadOnly, StoreError, Unreachable, Unsure
 from store.grove import queries
 from store.grove.applying import apply_rows
+from store.grove.chains import LongChains
 from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
 from store.grove.hints import HintSender
 from store.grove.outside import OutsideEdits, SetAside
@@ -92,6 +93,7 @@ class GroveAgreement:
         self._local = _ThreadState()
         self._problem: tuple[float, str] = (0.0, "")
         self.outside = OutsideEdits(core, replica, self)
+        self.chains = LongChains(server, replica, self.fetch_chunk)
         self._hints = HintSender(self._membership.url, self._membership.host)
 
     # -- the journal's side ------------------------------------------------------------------------
@@ -197,7 +199,9 @@ class GroveAgreement:
             self._note_unsure(proposals)
             raise
         self._hints.send()
-        return agreed_versions(proposals, token, shard, seq)
+        agreed = agreed_versions(proposals, token, shard, seq)
+        self.chains.note(agreed)
+        return agreed
 
     def _note_unsure(self, proposals: Sequence[Proposal]) -> None:
         """Remember messages that may be claimed now: no other host will ever get them."""

@@ -26,9 +26,9 @@ from store.commit.to_trash import to_trash
 from store.disk.file import NewFile
 from store.disk.rejects import Rejects
 from store.errors import Conflict, ReadOnly, StoreError
-from store.grove.collapsing import collapse
+from store.grove.collapsing import ChunkReader, collapse
 from store.grove.replica import Replica
-from store.grove.row_plan import ChunkReader, OutsideEdit, RowPlan, RowPlanner
+from store.grove.row_plan import OutsideEdit, RowPlan, RowPlanner
 from store.grove.units import location_of, unescape_path
 from store.grove.wire import BadRow, Gone, LogRow, Operation, Put, Whole, decode_ops
 from store.history.authors import Author, Via, acting_as
@@ -67,7 +67,7 @@ def apply_whole(core: Core, replica: Replica, rows: Sequence[LogRow], read_chunk
     `rows` are those from the last whole version on.
     """
     applier = Applier(core, replica)
-    row = collapse(rows)
+    row = collapse(rows, read_chunk)
     known = replica.find_unit(row.unit)
     if known is not None and (known.version, known.token) != (row.version, row.token):
         applier.check_order(row)
@@ -87,7 +87,7 @@ def put_back(
 
     `rows` are those from a whole version to the one that this home has.
     """
-    row = collapse(rows)
+    row = collapse(rows, read_chunk)
     ops = decode_ops(row.ops, row.unit)
     wanted = tuple(o for o in ops if isinstance(o, Put) and unescape_path(o.path) in names)
     Applier(core, replica, why=why).apply_row(row, wanted, read_chunk)

@@ -5,7 +5,7 @@ For a new host, and for a unit whose files here are not those that the next row 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from store.grove.wire import (
     BadRow,
@@ -23,11 +23,14 @@ from store.grove.wire import (
 )
 from store.history import steps
 
+ChunkReader = Callable[[bytes], bytes]  # the bytes of a chunk, by SHA-256
+
 
 class UnitContent:
     """The files of a unit while its rows are replayed."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_chunk: ChunkReader | None = None) -> None:
+        self._read_chunk = read_chunk
         self.puts: dict[str, Put] = {}  # the newest of each file
         self.texts: dict[str, bytes] = {}  # of files that are not in chunks
         self.claims: dict[str, str] = {}
@@ -57,8 +60,23 @@ class UnitContent:
         if put.chunks:
             self.texts.pop(put.path, None)
         else:
-            self.texts[put.path] = inline_text(put, self.texts.get(put.path))
+            self.texts[put.path] = inline_text(put, self._base_text(put))
         self.puts[put.path] = put
+
+    def _base_text(self, put: Put) -> bytes | None:
+        """The text that a step builds on. A long one is in chunks, which are read only if there is a step."""
+        if not put.base or put.path in self.texts:
+            return self.texts.get(put.path)
+        return self.text(put.path) if put.path in self.puts else None
+
+    def text(self, path: str) -> bytes:
+        """The text of a file that exists. Raises BadRow if it cannot be read."""
+        text = self.texts.get(path)
+        if text is None and self._read_chunk is not None:
+            text = b"".join(map(self._read_chunk, self.puts[path].chunks))
+        if text is None:
+            raise BadRow(f"{path!r} is in chunks, which are not read here")
+        return text
 
     def _remove(self, path: str) -> None:
         self.puts.pop(path, None)
@@ -90,12 +108,12 @@ class UnitContent:
         return Put(path, put.sha256, put.size, put.mode, put.mtime_ns, step.kind, step.data)
 
 
-def replay(rows: Sequence[LogRow]) -> Iterator[tuple[LogRow, UnitContent]]:
+def replay(rows: Sequence[LogRow], read_chunk: ChunkReader | None = None) -> Iterator[tuple[LogRow, UnitContent]]:
     """Each row with the content of the unit after it, from the first whole version on.
 
     The content is the same object each time.
     """
-    content, is_complete = UnitContent(), False
+    content, is_complete = UnitContent(read_chunk), False
     for row in rows:
         ops = decode_ops(row.ops, row.unit)
         is_complete = is_complete or (bool(ops) and isinstance(ops[0], Whole | Gone))
@@ -105,9 +123,12 @@ def replay(rows: Sequence[LogRow]) -> Iterator[tuple[LogRow, UnitContent]]:
             yield row, content
 
 
-def collapse(rows: Sequence[LogRow]) -> LogRow:
-    """One row with the effect of all. The first is whole. Raises BadRow if one cannot be applied."""
-    content = UnitContent()
+def collapse(rows: Sequence[LogRow], read_chunk: ChunkReader | None = None) -> LogRow:
+    """One row with the effect of all. The first is whole. Raises BadRow if one cannot be applied.
+
+    Without `read_chunk`, a step that builds on a text in chunks cannot be applied.
+    """
+    content = UnitContent(read_chunk)
     for row in rows:
         for operation in decode_ops(row.ops, row.unit):
             content.add(row, operation)

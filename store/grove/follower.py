@@ -27,6 +27,7 @@ from store.commit.core import Core
 from store.errors import Busy, StoreError, Unreachable
 from store.grove import queries
 from store.grove.applying import LostHistory, apply_rows, apply_whole
+from store.grove.chains import LongChains
 from store.grove.hints import CHANNEL, are_on
 from store.grove.log_query import LogPage, lost_history, read_page
 from store.grove.outside import OutsideEdits
@@ -59,9 +60,11 @@ class LogServer(Protocol):
 class LogFollower:
     """Keeps one home up to date. `catch_up` works in the caller's thread, `start` in one of its own."""
 
-    def __init__(self, core: Core, replica: Replica, server: LogServer, outside: OutsideEdits) -> None:
+    def __init__(
+        self, core: Core, replica: Replica, server: LogServer, outside: OutsideEdits, chains: LongChains
+    ) -> None:
         self._core, self._replica, self._server = core, replica, server
-        self._outside = outside
+        self._outside, self._chains = outside, chains
         self._sweep_at = 0.0
         self._reported_at = 0.0
         self._wake_r, self._wake_w = os.pipe()
@@ -192,15 +195,16 @@ class LogFollower:
                 if is_mine:
                     self._follow()
                 else:
-                    self._settle_noted()
+                    self._do_waiting()
             self._wait(None, RETRY_S)
 
-    def _settle_noted(self) -> None:
-        """In a process whose home another one follows: settle what this one's watcher noted."""
+    def _do_waiting(self) -> None:
+        """In a process whose home another one follows: do what this one's commits left and its watcher noted."""
         try:
+            self._chains.shorten_due()
             self._outside.settle_noted()
         except (StoreError, OSError, apsw.Error) as error:
-            log.info("an outside edit is not published yet: %s", error)
+            log.info("outside edits or long chains wait: %s", error)
 
     def _follow(self) -> None:
         """Follow until something fails. The next attempt follows after a pause."""
@@ -210,7 +214,7 @@ class LogFollower:
             while not self._is_stopping:
                 if not self.step():
                     self.problem = ""
-                    self._look_outside()
+                    self._do_upkeep()
                     self._wait(hints, POLL_S)
         except (StoreError, OSError, apsw.Error) as error:
             if str(error) != self.problem:
@@ -220,8 +224,9 @@ class LogFollower:
             if hints is not None:
                 hints.close()
 
-    def _look_outside(self) -> None:
-        """Settle the outside edits that the watcher noted; from time to time look for all."""
+    def _do_upkeep(self) -> None:
+        """Do what the last commits left, settle outside edits that the watcher noted; sometimes look for all."""
+        self._chains.shorten_due()
         self._outside.settle_noted()
         if time.monotonic() < self._sweep_at:
             return

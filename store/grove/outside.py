@@ -206,7 +206,7 @@ class OutsideEdits:
 
     @property
     def past(self) -> PastTexts:
-        return PastTexts(self._core, self._rows)
+        return PastTexts(self._core, self._rows, self._grove.fetch_chunk)
 
     def _rows(self, unit: str) -> Sequence[LogRow]:
         known = self._replica.find_unit(unit)

@@ -13,7 +13,7 @@ from hashlib import sha256
 from store import layout
 from store.commit.core import Core
 from store.errors import StoreError
-from store.grove.collapsing import replay
+from store.grove.collapsing import ChunkReader, replay
 from store.grove.units import escape_path, unit_of
 from store.grove.wire import BadRow, LogRow, Put, Rename, decode_ops
 from store.history.versions import DIGEST_BYTES, SavedVersion, place_of
@@ -26,6 +26,7 @@ RowReader = Callable[[str], Sequence[LogRow]]  # the rows of a unit, oldest firs
 class PastTexts:
     core: Core
     read_rows: RowReader
+    read_chunk: ChunkReader
 
     def find(self, path: str, digest: bytes) -> bytes | None:
         """The text of a file that had this SHA-256; None if nobody has it any more."""
@@ -111,10 +112,10 @@ class PastTexts:
             return
         name = escape_path(path[len(unit) + 1 :])
         try:
-            for row, content in replay(self.read_rows(unit)):
-                put, text = content.puts.get(name), content.texts.get(name)
-                if put is not None and text is not None and is_wanted(put):
-                    yield row, text
+            for row, content in replay(self.read_rows(unit), self.read_chunk):
+                put = content.puts.get(name)
+                if put is not None and is_wanted(put):
+                    yield row, content.text(name)
         except BadRow:
             return
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 from store.commit.commit import AgreedVersion
 from store.disk.disk import Disk
 from store.disk.file import File, NewFile, Stamp, is_same_content
+from store.grove.collapsing import ChunkReader
 from store.grove.replica import AgreedFile
 from store.grove.units import unescape_path
 from store.grove.wire import BadRow, Claim, Gone, LogRow, Operation, Put, Remove, Rename, Whole, inline_text
 from store.history.versions import place_of
 from store.path_kinds import PathKind, classify_path
 
-ChunkReader = Callable[[bytes], bytes]  # the bytes of a chunk, by SHA-256
 BaseReader = Callable[[str, bytes], bytes | None]  # an older text of a path, by SHA-256
 
 CLAIMED = "cur/"
