@@ -69,6 +69,14 @@ class Commit:
     agreed: Sequence[AgreedVersion] = ()  # from the log of a grove, which has agreed already
 
     @property
+    def is_atomic(self) -> bool:
+        """Whether it is one rename, which a power cut leaves made or not made, of a file.
+
+        Not of a directory: the history has to follow that, from the journal entry if need be.
+        """
+        return len(self.files) == 1 and not self.moves and not self.links
+
+    @property
     def for_history(self) -> FileChanges:
         label = self.label or self.what or "saved"
         return FileChanges(self.files, self.moves, label, self.known, self.notes)

@@ -9,6 +9,10 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 5. record the new versions in the history, and move lineages with their files;
 6. update index, search and feed, and remove the journal entry, in one transaction.
 
+The journal entry is synced unless the commit renames a single file: a power cut then leaves the old or
+the new version without it, and the next opening finds the changed file (`reindex.sweep`). After kill -9
+the entry is there, synced or not.
+
 Before step 1 the history makes sure that it has what will be replaced. A history that fails stops
 neither a commit nor its recovery: what it missed is stored in index.db and made up for later.
 What a grove has agreed to is not undone: if a later step fails, recovery or the log finishes it.
@@ -81,7 +85,7 @@ class Journal:
             temps = self.disk.write_temps(commit.files)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
             agreed = agreed or self._agree(commit, temps)
-            self._record(commit, moves, agreed)
+            self._record(commit, moves, agreed, durable=bool(agreed or created) or not commit.is_atomic)
             for source, target in commit.links:
                 self.disk.link(source, target)
             for source, target in moves:
@@ -153,12 +157,14 @@ class Journal:
         if isinstance(error, OSError):
             raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error
 
-    def _record(self, commit: Commit, moves: Sequence[tuple[str, str]], agreed: Sequence[AgreedVersion]) -> None:
+    def _record(
+        self, commit: Commit, moves: Sequence[tuple[str, str]], agreed: Sequence[AgreedVersion], *, durable: bool
+    ) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
         links = [(*link, _LINK) for link in commit.links]
         versions = [{_AGREED: version.to_json()} for version in agreed]
         self.disk.step("journal")
-        with self.db.write(durable=self.disk.durability == "full") as db:
+        with self.db.write(durable=durable and self.disk.durability == "full") as db:
             db.execute(
                 "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
                 (*_entry_key(commit), json.dumps([*versions, *links, *moves]), json.dumps(touched)),

@@ -6,10 +6,11 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from store import Location, Store
+from store import Location, Message, Store
 from store.commit.commit import Commit
 from store.disk.file import NewFile, Temp
 from tests.builders import make_session
@@ -124,3 +125,45 @@ def test_interrupt_at_any_step_keeps_one_whole_version(home: Path, number: int) 
         assert (store.home / PATH).read_bytes() == expected
         assert store._core.journal.all_pending() == []
         assert store.check().is_clean
+
+
+# -- the sync of the journal entry ---------------------------------------------------------------------------------
+
+
+def synced_entries(store: Store, monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> list[bool]:
+    """For each transaction that stores a journal entry: whether it is synced."""
+    found: list[bool] = []
+    record = store._core.journal._record
+
+    def note(*args: Any, durable: bool) -> None:
+        found.append(durable)
+        record(*args, durable=durable)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._core.journal, "_record", note)
+        change()
+    return found
+
+
+def retitle(store: Store) -> None:
+    session = store.load("s1")
+    assert session is not None
+    session.title = "new"
+    store.save_runtime(session)
+
+
+def test_entry_is_synced_unless_a_valid_state_is_left_without_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a single rename of a file, but not after one of two documents or of a directory."""
+    session = make_session("s1")
+    changes: dict[str, tuple[Callable[[], object], list[bool]]] = {
+        "create": (lambda: store.save(session), [True]),
+        "append": (lambda: store.append("s1", [Message.user("one")]), [True]),
+        "runtime": (lambda: retitle(store), [False]),
+        "state": (lambda: store.state.save_markdown("notes", "plan", "first"), [True]),  # makes directories
+        "state again": (lambda: store.state.save_markdown("notes", "plan", "second"), [False]),
+        "update": (lambda: store.update("s1", lambda found: setattr(found, "title", "other")), [True]),
+        "rename": (lambda: store.rename("s1", "s2"), [True]),
+        "delete": (lambda: store.delete("s2"), [True]),
+    }
+    for name, (change, expected) in changes.items():
+        assert synced_entries(store, monkeypatch, change) == expected, name
