@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import apsw
 
 from store.disk.file import NewFile
 from store.history.versions import AgreedNumber, FileChanges, KnownChange, lineage_path
@@ -14,7 +12,21 @@ from store.index.change_feed import What
 from store.layout import Location
 
 WHOLE_TREE = "*"
-IndexWork = Callable[[apsw.Connection], None]  # for rare commits, which have no planned update
+
+
+@dataclass(frozen=True)
+class IndexRefresh:
+    """Rows that a rare commit changes, made from the files once these are in place.
+
+    A frequent one has an `IndexUpdate` instead, which is computed before the transaction.
+    """
+
+    reread: Sequence[Location] = ()  # indexed again: sessions, or areas such as a project
+    what: What = "reread"  # what the feed calls that
+    gone: Sequence[Location] = ()  # removed sessions
+    documents: Sequence[str] = ()  # state documents, or directories of them, that were put or removed
+    # Sessions that got an attachment (True), or that may have lost their last one (False).
+    attachments: Mapping[Location, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from store import layout
 from store.commit import session_reader
-from store.commit.commit import Commit, IndexWork
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
@@ -140,9 +140,9 @@ class Commits:
         location = request.target.location
         assert location is not None
         files = [request.new_file(side.raw, replaced)]
-        self.run(Commit(location, files, dirs=_dirs_of(files)), lambda _: self.core.reread(location), "runtime")
+        self.run(Commit(location, files, dirs=_dirs_of(files)), IndexRefresh([location]), "runtime")
 
-    def run(self, commit: Commit, index: IndexUpdate | IndexWork | None, what: What) -> None:
+    def run(self, commit: Commit, index: IndexUpdate | IndexRefresh | None, what: What) -> None:
         """Run a commit whose change is listed in the feed as `what`."""
         self.core.journal.run(replace(commit, what=what), index)
         self.core.on_use(commit.location.owner)
@@ -155,7 +155,7 @@ class Commits:
         raw: bytes,
         what: What,
         *,
-        index: IndexWork | None = None,
+        index: IndexRefresh | None = None,
     ) -> bool:
         """Commit a file that is not a session's document; False if it already has these bytes.
 
@@ -184,7 +184,7 @@ class Commits:
         location: Location,
         paths: Sequence[str],
         what: What,
-        index: IndexWork | None = None,
+        index: IndexRefresh | None = None,
     ) -> None:
         """Delete files permanently, in one commit.
 
@@ -206,7 +206,7 @@ class Commits:
         path: str,
         why: str,
         what: What,
-        index: IndexWork | None = None,
+        index: IndexRefresh | None = None,
     ) -> None:
         """Move a file to the trash.
 

@@ -18,7 +18,7 @@ import apsw
 from store import layout
 from store.commit import session_reader
 from store.commit.agreement import Agreement, Alone
-from store.commit.commit import WHOLE_TREE
+from store.commit.commit import WHOLE_TREE, IndexRefresh
 from store.commit.journal import Journal
 from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
 from store.disk.disk import Disk
@@ -49,11 +49,13 @@ class Core:
     agreement: Agreement = field(init=False, default_factory=Alone)
     # By top directory: updates what is derived from that area's files; returns True if it had to.
     area_refreshers: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
+    # Indexes state documents again, given their paths or those of directories.
+    index_documents: Callable[[apsw.Connection, Sequence[str]], None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.index = Catalog(self.db)
         self.feed = ChangeFeed(self.db)
-        self.journal = Journal(self.disk, self.db, self.feed, self.reread, self.history, lambda: self.agreement)
+        self.journal = Journal(self.disk, self.db, self.feed, self._refresh_rows, self.history, lambda: self.agreement)
 
     @property
     def home(self) -> Path:
@@ -212,6 +214,25 @@ class Core:
             self.put_scans(db, [scan], what)
         self.db.after_commit(lambda: self.observe([scan]))
         self.on_commit()
+
+    def _refresh_rows(self, db: apsw.Connection, rows: IndexRefresh) -> None:
+        """Update the rows of a commit whose files are in place, inside its transaction."""
+        for location in rows.gone:
+            self.index.remove(db, location)
+        for location in rows.reread:
+            self.reread(location, rows.what)
+        if rows.gone:
+            self.feed.add(db, rows.gone, "deleted")
+        if rows.documents:
+            self.index_documents(db, rows.documents)
+        for location, is_added in rows.attachments.items():
+            self.note_attachments(db, location, present=is_added or session_reader.has_attachments(self.disk, location))
+
+    def note_attachments(self, db: apsw.Connection, location: Location, *, present: bool) -> None:
+        """Index whether a session has attachments."""
+        row = self.index.find(location)
+        if row is not None and row.entry.has_attachments != present:
+            self.index.put_entry(db, row, row.entry.model_copy(update={"has_attachments": present}))
 
     def observe(self, batch: Sequence[SessionScan], *, only_known: bool = False) -> None:
         """Record changes that other programs made. The caller holds the locks; no transaction is open.

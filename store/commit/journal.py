@@ -33,7 +33,7 @@ import apsw
 
 from store import layout
 from store.commit.agreement import Agreement
-from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexWork
+from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexRefresh
 from store.commit.missed_history import MissedHistory
 from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
@@ -60,7 +60,7 @@ class Journal:
     disk: Disk
     db: Database
     feed: ChangeFeed
-    reread: Callable[[Location], None]  # indexes one session again from its files
+    refresh: Callable[[apsw.Connection, IndexRefresh], None]  # updates rows from files, inside a transaction
     history: History
     agreement: Callable[[], Agreement]
     # By journal entry: why the index could not be updated.
@@ -70,7 +70,7 @@ class Journal:
     def __post_init__(self) -> None:
         self.missed = MissedHistory(self.db, self.history)
 
-    def run(self, commit: Commit, index: IndexUpdate | IndexWork | None = None) -> None:
+    def run(self, commit: Commit, index: IndexUpdate | IndexRefresh | None = None) -> None:
         """Run the commit, and update the index in the transaction that ends it."""
         self.missed.repeat_moves()
         commit = _with_contents_read(commit)
@@ -223,7 +223,7 @@ class Journal:
     def _finish(
         self,
         commit: Commit,
-        index: IndexUpdate | IndexWork | None,
+        index: IndexUpdate | IndexRefresh | None,
         stamps: Mapping[str, Stamp | None],
         *,
         is_recorded: bool,
@@ -238,7 +238,7 @@ class Journal:
                 if isinstance(index, IndexUpdate):
                     index.apply(db, self.disk, stamps)
                 elif index is not None:
-                    index(db)
+                    self.refresh(db, index)
                 if commit.what is not None:
                     self.feed.add(db, [place.owner for place in commit.touched or [commit.location]], commit.what)
                 changed_files.note(db, (file.path for file in commit.files))
@@ -310,11 +310,12 @@ class Journal:
         parents = {path.rpartition("/")[0] for move in moves for path in move}
         self.disk.sync_dirs(path for path in sorted(parents) if self.disk.stat(path) is not None)
         is_moved = self.history.repeat_moves(self._made(moves))
-        for location_root, location_child in touched:
-            self.reread(Location(location_root, location_child))
+        for place in touched:
+            with self.db.write() as db:
+                self.refresh(db, IndexRefresh([Location(*place)]))
         for _, target in moves:  # indexing a session records its documents only
-            place = place_of(target)
-            if place is not None and place.dir == target:
+            kept = place_of(target)
+            if kept is not None and kept.dir == target:
                 self.history.observe(target)
         with self.db.write() as db:
             changed_files.note(db, (target for _, target in moves))

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from store import layout
-from store.commit.commit import Commit, IndexWork
-from store.commit.commits import Commits
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.disk.file import NewFile
@@ -36,7 +35,6 @@ from store.index.change_feed import What
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions.delete import DeleteOperations
-from store.workspace.state import State
 
 _BASES_TRIED = 20  # versions of the history that are compared with the base of a step
 _MAX_PROGRAM = 80
@@ -173,12 +171,11 @@ class Applier:
         )
         return commit, temps
 
-    def _index(self, plan: RowPlan, location: Location) -> IndexWork | None:
+    def _index(self, plan: RowPlan, location: Location) -> IndexRefresh | None:
         if location.is_session and _is_indexed(plan, location):
-            return lambda db: self.core.reread(location, what_of(plan.row))
+            return IndexRefresh([location], what_of(plan.row))
         if location.root == f"/{layout.STATE}":
-            paths = [*(file.path for file in plan.files), *plan.removed]
-            return lambda db: State(self.core, Commits(self.core)).reindex(db, paths)
+            return IndexRefresh(documents=[*(file.path for file in plan.files), *plan.removed])
         return None
 
     def _delete(self, plan: RowPlan, location: Location) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.disk.file import NewFile
 from store.errors import NotFound, ReadOnly
@@ -58,5 +58,5 @@ def publish_unit(core: Core, unit: str) -> bool:
         assert present is not None
         file = NewFile(paths[-1], [present.data], present, present.stamp.mtime_ns)
         commit = Commit(location, [file], what="saved" if location.is_session else None, label="published")
-        core.journal.run(commit, lambda db: core.reread(location) if location == location.owner else None)
+        core.journal.run(commit, IndexRefresh([location] if location == location.owner else []))
     return True

@@ -7,7 +7,7 @@ This is the only place that wires them together. Each is built, and its module i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from store import layout
@@ -15,6 +15,8 @@ from store.commit.core import Core
 from store.layout import Location
 
 if TYPE_CHECKING:
+    import apsw
+
     from store.commit.commits import Commits
     from store.namespace.dispatch import Dispatcher
     from store.namespace.moves import Moves
@@ -72,9 +74,13 @@ class Services:
         self._core = core
         self._building = threading.RLock()
         core.area_refreshers.update({layout.STATE: self._sync_state, layout.PROJECTS: self._sync_projects})
+        core.index_documents = self._index_documents
 
     def _sync_state(self, location: Location) -> bool:
         return self.state.sync_index(location)
+
+    def _index_documents(self, db: apsw.Connection, paths: Sequence[str]) -> None:
+        self.state.reindex(db, paths)
 
     def _sync_projects(self, location: Location) -> bool:
         return self.projects.sync_index(location)

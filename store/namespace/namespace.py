@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from store import layout
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.commit.write_request import CommitResult, OnConflict, PutResult, Writer, WriteRequest
@@ -360,7 +360,7 @@ class Namespace:
             row = self.core.index.find(location)
             part = to_trash(location, "document deleted", moved=[place.path], title=row.entry.title if row else None)
             commit = Commit(location, part.files, part.moves, part.dirs, label="deleted")
-            self.core.journal.run(commit, lambda db: self.core.reread(location))
+            self.core.journal.run(commit, IndexRefresh([location]))
             self.core.on_commit()
 
     # -- the rest --------------------------------------------------------------------------------

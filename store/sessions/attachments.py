@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-import apsw
-
 from store import layout
 from store.commit import session_reader
 from store.commit.agreement import repeats
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.to_trash import NOTHING_KEPT, TrashPart, is_worth_keeping, to_trash
@@ -27,7 +25,7 @@ from store.disk.file import NewFile, is_same_content
 from store.disk.trash import FILE_REPLACED
 from store.documents import attachment_names
 from store.errors import NotFound
-from store.index.catalog import CatalogRow, Version
+from store.index.catalog import Version
 from store.layout import Location
 from store.model.session import Session
 from store.path_kinds import PathKind, classify_path
@@ -82,13 +80,13 @@ class Attachments:
                 raise NotFound(f"session {location} was deleted")
             if base is not None and not is_same_content(base.main, self.core.disk.stamp(file.path)):
                 raise stale_error(file.path)
-            row = self.commits.fresh_row(location)
+            self.commits.fresh_row(location)
             part = self._replaced(location, file.path) if keep else NOTHING_KEPT
             self.commits.run(
                 Commit(
                     location, [*part.files, file], links=part.links, dirs=[file.path.rpartition("/")[0], *part.dirs]
                 ),
-                lambda db: self._set_flag(db, row, present=True),
+                IndexRefresh(attachments={location: True}),
                 "attachment",
             )
 
@@ -107,7 +105,7 @@ class Attachments:
             row = self.commits.fresh_row(location)
             if row is not None and not row.entry.has_attachments:
                 with self.core.db.write() as db:
-                    self._set_flag(db, row, present=True)
+                    self.core.note_attachments(db, location, present=True)
                     self.core.feed.add(db, [location], "attachment")
         self.core.on_commit()
 
@@ -144,11 +142,8 @@ class Attachments:
             info = self.core.disk.stat(path)
             if info is None:
                 raise NotFound(f"{path} does not exist")
-            row = self.commits.fresh_row(location)
-
-            def update(db: apsw.Connection) -> None:
-                self._update_flag(db, location, row)
-
+            self.commits.fresh_row(location)
+            update = IndexRefresh(attachments={location: False})
             if keep and is_worth_keeping(path, info):
                 self.commits.move_to_trash(location, path, "attachment deleted", "attachment", update)
             else:
@@ -160,12 +155,7 @@ class Attachments:
         with ExitStack() as held:
             for location in sorted(locations, key=str):  # a fixed order prevents deadlocks
                 held.enter_context(self.core.locked(location))
-            rows = {location: self.commits.fresh_row(location) for location in locations}
-
-            def update(db: apsw.Connection) -> None:
-                for location, row in rows.items():
-                    self._update_flag(db, location, row)
-
+                self.commits.fresh_row(location)
             first, is_tree = min(locations, key=str), len(locations) > 1
             place = classify_path(target)
             is_attached = place.kind is PathKind.ATTACHMENT and place.location is not None
@@ -179,7 +169,7 @@ class Attachments:
                 touched=list(locations),
                 whole_tree=is_tree,
             )
-            self.commits.run(commit, update, "attachment")
+            self.commits.run(commit, IndexRefresh(attachments=dict.fromkeys(locations, False)), "attachment")
 
     def announce(self, locations: Collection[Location]) -> None:
         """Add a change to the feed only; for changes that add or remove no attachment."""
@@ -191,15 +181,8 @@ class Attachments:
     def recount(self, location: Location) -> None:
         """Update the index after files in the directory changed by other means."""
         with self.core.locked(location):
-            row = self.commits.fresh_row(location)
+            self.commits.fresh_row(location)
+            present = session_reader.has_attachments(self.core.disk, location)
             with self.core.db.write() as db:
-                self._update_flag(db, location, row)
+                self.core.note_attachments(db, location, present=present)
         self.announce([location])
-
-    def _update_flag(self, db: apsw.Connection, location: Location, row: CatalogRow | None) -> None:
-        self._set_flag(db, row, present=session_reader.has_attachments(self.core.disk, location))
-
-    def _set_flag(self, db: apsw.Connection, row: CatalogRow | None, *, present: bool) -> None:
-        if row is not None and row.entry.has_attachments != present:
-            entry = row.entry.model_copy(update={"has_attachments": present})
-            self.core.index.put_entry(db, row, entry)

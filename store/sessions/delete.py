@@ -11,11 +11,11 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from store import layout
 from store.commit.agreement import repeats
-from store.commit.commit import AgreedVersion, Commit
+from store.commit.commit import AgreedVersion, Commit, IndexRefresh
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.disk import trash
@@ -126,16 +126,11 @@ class DeleteOperations:
         deleted: Sequence[Location],
         agreed: Sequence[AgreedVersion] = (),
     ) -> None:
-        def finish(db: Any) -> None:
-            for each in deleted:
-                self.core.index.remove(db, each)
-            self.core.feed.add(db, deleted, "deleted")
-
         row = self.core.index.find(location)
         title = row.entry.title if row else None
         part = to_trash(location, "deleted", moved=[each.dir for each in moved], title=title, numbered=True)
         commit = Commit(location, part.files, part.moves, part.dirs, touched=deleted, whole_tree=True, agreed=agreed)
-        self.core.journal.run(commit, finish)
+        self.core.journal.run(commit, IndexRefresh(gone=deleted))
         for each in deleted:
             Rejects(self.core.disk).clear_all(each)
         self.core.on_commit()
@@ -176,11 +171,7 @@ class DeleteOperations:
         moves = [*part.moves, *back]
         commit = Commit(restored[0], part.files, moves, dirs, touched=restored, whole_tree=True, label="restored")
 
-        def finish(db: Any) -> None:
-            for location in restored:
-                self.core.reread(location)
-
-        self.core.journal.run(commit, finish)
+        self.core.journal.run(commit, IndexRefresh(restored))
         try:
             self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
         except OSError as error:  # everything is restored; the empty slot expires

@@ -15,10 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-import apsw
-
 from store import layout
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.disk.file import DirEntry, NewFile
 from store.documents import secrets
@@ -108,15 +106,11 @@ class ForkOperation:
         }
 
     def _run(self, draft: str, target: Location, created: list[Location], notes: dict[str, str]) -> None:
-        def finish(db: apsw.Connection) -> None:
-            for location in created:
-                self.core.reread(location, "saved")
-
         self.core.disk.remove_dirs([target.dir])  # may exist and be empty
         parent = target.dir.rpartition("/")[0]
         moves = [(draft, target.dir)]
         commit = Commit(target, [], moves, dirs=[parent], touched=created, whole_tree=True, label="forked", notes=notes)
-        self.core.journal.run(commit, finish)
+        self.core.journal.run(commit, IndexRefresh(created, "saved"))
         self.core.on_commit()
 
 

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import apsw
-
 from store import layout
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.disk.file import NewFile
 from store.disk.rejects import Rejects
@@ -117,16 +115,9 @@ class RenameOperation:
         relatives = [loc for loc in changed if loc not in inside]
         touched = list(dict.fromkeys([*gone, *moved, *relatives]))
 
-        def finish(db: apsw.Connection) -> None:
-            for location in gone:
-                self.core.index.remove(db, location)
-            for location in [*moved, *relatives]:
-                self.core.reread(location, "moved")
-            self.core.feed.add(db, gone, "deleted")
-
         dirs = [target.dir.rpartition("/")[0]]
         moves = [(source.dir, target.dir)]
         commit = Commit(source, files, moves, dirs=dirs, touched=touched, whole_tree=True, label="moved")
-        self.core.journal.run(commit, finish)
+        self.core.journal.run(commit, IndexRefresh([*moved, *relatives], "moved", gone))
         Rejects(self.core.disk).rename(source, target)
         self.core.on_commit()

@@ -10,17 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import apsw
-
 from store import layout
 from store.commit.agreement import repeats
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.disk.file import Stamp
 from store.errors import Corrupt
-from store.index import fulltext
 from store.index.database import now_ns
 from store.model.timestamp import Timestamp
 from store.sessions.delete import apply_plan
@@ -116,10 +113,6 @@ class Agents:
         return [record.name for record in unchanged]
 
     def _commit(self, paths: Sequence[str]) -> None:
-        def update(db: apsw.Connection) -> None:
-            for path in paths:
-                fulltext.remove_document(db, path)
-
         location = layout.state_location(CATEGORY)
         part = to_trash(location, "agent records pruned", moved=paths, numbered=True)
-        self.commits.run(Commit(location, part.files, part.moves, part.dirs), update, "state")
+        self.commits.run(Commit(location, part.files, part.moves, part.dirs), IndexRefresh(documents=paths), "state")

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from store import layout
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
@@ -41,11 +41,7 @@ class ProjectMover:
             self.core.disk.remove_dirs([target.path])
             moves = [(source.path, target.path)]
             commit = Commit(touched[0], moves=moves, dirs=[target.directory], touched=touched, whole_tree=True)
-            self.commits.run(commit, lambda db: self._sync_indexes(touched), "project")
-
-    def _sync_indexes(self, projects: list[Location]) -> None:
-        for location in projects:
-            self.projects.sync_index(location)
+            self.commits.run(commit, IndexRefresh(touched), "project")
 
     @contextmanager
     def _locked(self, projects: list[Location]) -> Iterator[None]:

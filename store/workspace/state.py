@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import apsw
 
 from store import layout
 from store.commit.agreement import repeats
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import UNREADABLE
@@ -36,6 +35,7 @@ from store.sessions.merging import Merging
 log = logging.getLogger("grovefs.store")
 
 JSON, MARKDOWN = ".json", ".md"
+_DOCUMENTS = (PathKind.STATE_JSON, PathKind.STATE_TEXT)
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -175,8 +175,7 @@ class State:
     def _put_file(self, request: WriteRequest, raw: bytes) -> bool:
         location, path = request.target.location, request.target.path
         assert location is not None
-        index = partial(self._index, path=path, raw=raw)
-        return self.commits.put_file(location, request, raw, "state", index=index)
+        return self.commits.put_file(location, request, raw, "state", index=IndexRefresh(documents=[path]))
 
     def create(self, place: PathInfo, mode: int) -> None:
         """Create an empty text, for open(2) with O_CREAT. Raises FileExistsError."""
@@ -186,7 +185,7 @@ class State:
             self.core.disk.creating(place.path, mode),
             self.core.db.write() as db,
         ):
-            self._index(db, place.path, b"")
+            self._reindex(db, place.path)
             self.core.feed.add(db, [place.location], "state")
         self.core.on_commit()
 
@@ -199,9 +198,7 @@ class State:
                 raise NotFound(f"{place.path} does not exist")
             if keep:
                 return self._to_trash(place.path)
-            self.commits.discard(
-                place.location, [place.path], "state", lambda db: fulltext.remove_document(db, place.path)
-            )
+            self.commits.discard(place.location, [place.path], "state", IndexRefresh(documents=[place.path]))
 
     def move(self, source: PathInfo, target: PathInfo) -> None:
         """Rename a document to a foreign path, or a directory into, out of or within `state/`."""
@@ -210,7 +207,7 @@ class State:
             # Recovery takes an existing target for a completed move.
             self.core.disk.remove_dirs([target.path])
             commit = Commit(Location(f"/{STATE}"), moves=[(source.path, target.path)], touched=touched, whole_tree=True)
-            self.commits.run(commit, lambda db: self.reindex(db, [source.path, target.path]), "state")
+            self.commits.run(commit, IndexRefresh(documents=[source.path, target.path]), "state")
 
     # -- index -------------------------------------------------------------------------------------
 
@@ -254,19 +251,18 @@ class State:
         rows = self.core.db.reader.execute("SELECT path, updated_ns FROM state_documents")
         return ((path, at_ns) for path, at_ns in rows if path.startswith(f"{directory}/"))
 
-    def _index(self, db: apsw.Connection, path: str, raw: bytes) -> None:
-        info = self.core.disk.stat(path)
-        if info is not None:
-            fulltext.put_document(db, path, _title(path), raw.decode(errors="replace"), info.st_mtime_ns)
-
-    def reindex(self, db: apsw.Connection, paths: list[str]) -> None:
+    def reindex(self, db: apsw.Connection, paths: Sequence[str]) -> None:
         """Reindex all documents at or below these paths, including those no longer there."""
-        known = {path for top in paths for path, _ in self._indexed(top)} | set(filter(layout.is_text, paths))
-        for path in known | {path for top in paths if top.startswith(f"{STATE}/") for path in self.paths(top)}:
-            self._reindex(db, path)
+        for top in paths:
+            if classify_path(top).kind in _DOCUMENTS:
+                self._reindex(db, top)
+            else:
+                on_disk = self.paths(top) if top.startswith(f"{STATE}/") else []
+                for path in {*on_disk, *(path for path, _ in self._indexed(top))}:
+                    self._reindex(db, path)
 
     def _reindex(self, db: apsw.Connection, path: str) -> None:
-        text = self._text(path) if classify_path(path).kind in (PathKind.STATE_JSON, PathKind.STATE_TEXT) else None
+        text = self._text(path) if classify_path(path).kind in _DOCUMENTS else None
         info = self.core.disk.stat(path)
         if text is None or info is None:
             fulltext.remove_document(db, path)
@@ -310,7 +306,7 @@ class State:
         assert location is not None
         part = to_trash(location, "document deleted", moved=[path], numbered=True)
         commit = Commit(location, part.files, part.moves, part.dirs)
-        self.commits.run(commit, lambda db: fulltext.remove_document(db, path), "state")
+        self.commits.run(commit, IndexRefresh(documents=[path]), "state")
 
 
 def category_path(category: str) -> str:

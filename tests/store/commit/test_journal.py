@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from store import Location, Message, Store
-from store.commit.commit import Commit
+from store.commit.commit import Commit, IndexRefresh
 from store.disk.file import NewFile, Temp
 from tests.builders import make_session
 
@@ -50,7 +50,7 @@ def run(store: Store, temp: Temp) -> None:
     core = store._core
     with core.locked(LOCATION):
         old = core.disk.read(PATH)
-        core.journal.run(Commit(LOCATION, [NewFile(PATH, temp, old)]), lambda db: core.reread(LOCATION))
+        core.journal.run(Commit(LOCATION, [NewFile(PATH, temp, old)]), IndexRefresh([LOCATION]))
 
 
 def commit_steps(home: Path) -> list[str]:
