@@ -328,7 +328,7 @@ class Files:
         writer = self.evidence.writer(process, path, buffer.opened_at, is_truncated=buffer.is_truncated)
         request = buffer.begin_commit(self.on_conflict, writer)
         try:
-            result = await self.threads.run(partial(self.names.commit, request))
+            result = await self.threads.run(partial(self.names.commit, request), is_change=True)
         except (InvalidContent, Conflict):
             buffer.rejected()
             raise

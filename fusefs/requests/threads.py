@@ -2,6 +2,7 @@
 
 Work on one session first waits for that session's lock and then takes a thread. Otherwise forty
 writers waiting for one session could occupy all threads, including the one its lock holder needs.
+Changes have threads of their own: reading does not wait for them.
 A started commit is never cancelled, even if the requesting process has ended.
 """
 
@@ -18,6 +19,8 @@ from fusefs.requests.cpu_affinity import CpuFollower
 T = TypeVar("T")
 
 _LIMITER = trio.CapacityLimiter(16)
+# For changes: in a grove each may wait for the database for ten seconds. Reading must go on meanwhile.
+_CHANGES_LIMITER = trio.CapacityLimiter(16)
 
 
 class Threads:
@@ -25,10 +28,11 @@ class Threads:
         self._cpu_follower = cpu_follower
         self._queues: dict[object, tuple[trio.Lock, int]] = {}
 
-    async def run(self, work: Callable[[], T], session: object = None) -> T:
-        """Run blocking work in a thread, one at a time per session."""
+    async def run(self, work: Callable[[], T], session: object = None, *, is_change: bool = False) -> T:
+        """Run blocking work in a thread, one at a time per session. Work on a session counts as a change."""
+        limiter = _CHANGES_LIMITER if is_change or session is not None else _LIMITER
         async with self.queued(session):
-            return await trio.to_thread.run_sync(self._run_unpinned, work, limiter=_LIMITER)
+            return await trio.to_thread.run_sync(self._run_unpinned, work, limiter=limiter)
 
     def _run_unpinned(self, work: Callable[[], T]) -> T:
         self._cpu_follower.unpin_thread()

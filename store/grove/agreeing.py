@@ -54,6 +54,7 @@ MIN_FREE_BYTES = 64 << 20  # what is agreed to must fit into this home too
 REPEAT_S = 10.0  # how long an operation is repeated before it is Busy
 _PROBLEM_S = 0.5  # how long an answer of `Replica.problem` is used
 _RESEND_S = 0.05
+_LAST_QUERY_S = 0.5  # for finding out, after the deadline, what became of an attempt
 
 
 class _Held(NamedTuple):
@@ -74,6 +75,7 @@ class _ThreadState(threading.local):
     """What one thread is doing."""
 
     is_repeating = False
+    deadline: float | None = None  # of the agreement in progress
     held: _Held | None = None
 
     def __init__(self) -> None:
@@ -180,11 +182,25 @@ class GroveAgreement:
     # -- agreeing ----------------------------------------------------------------------------------
 
     def _agree(self, proposals: Sequence[Proposal]) -> list[AgreedVersion]:
+        """Agree within the deadline: the local lock is not held any longer. Sending long files takes what it takes."""
+        self._send_chunks(proposals)
+        self._local.deadline = now_s() + self.server.deadline_s
+        try:
+            return self._agree_now(proposals)
+        finally:
+            self._local.deadline = None
+
+    def _run(self, work: Callable[[DeadlineConnection], T]) -> T:
+        """Ask the database something, within the deadline of the agreement in progress."""
+        deadline = self._local.deadline
+        left_s = max(_LAST_QUERY_S, deadline - now_s()) if deadline is not None else None
+        return self.server.run(work, deadline_s=left_s)
+
+    def _agree_now(self, proposals: Sequence[Proposal]) -> list[AgreedVersion]:
         place = location_of(proposals[0].unit)
         shard = shard_of(place.root, self._membership.shards)
         token, tree = str(uuid.uuid4()), tree_change(proposals)
         author = current_author(self.core.history.author)
-        self._send_chunks(proposals)
         values = parameters(proposals, token, shard, tree) | {
             "epoch": self._membership.epoch,
             "host": self._membership.host,
@@ -226,11 +242,11 @@ class GroveAgreement:
                     raise Stale(location_of(head.unit), whole_tree=True)
             return generation
 
-        return self.server.run(ask)
+        return self._run(ask)
 
     def _decide(self, values: dict[str, Any]) -> int:
         """Send the statement until its outcome is known. Returns the seq of the last row."""
-        deadline = now_s() + self.server.deadline_s
+        deadline = self._local.deadline or now_s() + self.server.deadline_s
         is_sent = False
         while True:
             try:
@@ -242,9 +258,9 @@ class GroveAgreement:
             except psycopg.Error as error:
                 self._drop(connection)
                 if error.sqlstate == STALE_STATE:
-                    return self._find_own(values)
-                if not is_lost(error):
-                    raise self.server.meaning_of(error) from error
+                    return self._find_own(values, is_sent=is_sent)
+                if not is_lost(error):  # an earlier attempt may have succeeded
+                    raise (self._unsure(error) if is_sent else self.server.meaning_of(error)) from error
                 is_sent = True
                 if now_s() >= deadline:
                     self.server.refuse(Unreachable(f"the database of the grove does not answer: {error}"))
@@ -253,7 +269,7 @@ class GroveAgreement:
                 continue
             if not is_held:
                 self.server.give_back(connection)
-            return seq if seq is not None else self._find_own(values)
+            return seq if seq is not None else self._find_own(values, is_sent=is_sent)
 
     def _connection_for(self, values: dict[str, Any], deadline: float) -> tuple[DeadlineConnection, bool]:
         held = self._local.held
@@ -280,8 +296,11 @@ class GroveAgreement:
         with suppress(psycopg.Error, OSError):
             connection.close()
 
-    def _find_own(self, values: dict[str, Any]) -> int:
-        """After a refusal: the seq, if an earlier attempt with this token was agreed to. Raises Stale, or why."""
+    def _find_own(self, values: dict[str, Any], *, is_sent: bool) -> int:
+        """After a refusal: the seq, if an earlier attempt with this token was agreed to. Raises Stale, or why.
+
+        `is_sent`: there was an earlier attempt, so without an answer the outcome is unknown.
+        """
 
         def ask(connection: DeadlineConnection) -> tuple[int | None, Any, bool]:
             rows = queries.find_token(connection, values["shard"], values["units"], values["token"])
@@ -289,7 +308,10 @@ class GroveAgreement:
             is_gone = queries.is_tree_gone(connection, values["shard"], values["root"])
             return (rows[-1][0] if rows else None), state, is_gone
 
-        seq, state, is_gone = self.server.run(ask)
+        try:
+            seq, state, is_gone = self._run(ask)
+        except (Unreachable, Busy) as error:
+            raise (self._unsure(error) if is_sent else error) from error
         if seq is not None:
             return seq
         if state is None or state[0] != values["epoch"] or state[1] is not None:
@@ -321,11 +343,11 @@ class GroveAgreement:
             )
             return {bytes(digest) for (digest,) in rows}
 
-        present = self.server.run(renew)
+        present = self._run(renew)
         for digest, source in sources.items():
             if digest not in present:
                 data = queries.pack_chunk(self._read_chunk(source.path, source.offset))
-                self.server.run(partial(_insert_chunk, row=(digest, data)))
+                self._run(partial(_insert_chunk, row=(digest, data)))
 
     def _read_chunk(self, path: str, offset: int) -> bytes:
         fd = self.core.disk.open_to_read(path)

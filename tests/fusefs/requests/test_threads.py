@@ -56,3 +56,17 @@ def test_timings_are_histograms_by_powers_of_two() -> None:
     timings.note("lookup", 0)
     assert timings.counts() == {"lookup": 1, "read": 4}
     assert timings.snapshot()["read"] == {"<1 us": 1, "<4 us": 2, "<1024 us": 1}
+
+
+@in_trio
+async def test_reading_does_not_wait_for_changes() -> None:
+    """Changes of forty sessions wait for a slow database: reading still gets a thread."""
+    threads, gate = Threads(CpuFollower()), threading.Event()
+    async with trio.open_nursery() as nursery:
+        for number in range(40):
+            nursery.start_soon(threads.run, lambda: gate.wait(20), f"s{number}")
+        nursery.start_soon(lambda: threads.run(lambda: gate.wait(20), is_change=True))
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(10):
+            assert await threads.run(lambda: "read") == "read"
+        gate.set()
