@@ -9,7 +9,7 @@ from typing import Any
 
 from store.errors import StoreError
 from store.grove.join_plan import JoinPlan
-from store.grove.joining import JoinOperation, Told, accept_loss, connect, create_grove, leave_grove
+from store.grove.joining import JoinOperation, Told, accept_loss, connect, create_grove, leave_grove, plan_empty
 from store.grove.log_query import read_ends
 from store.grove.replica import BehindUnit, Membership, Replica, is_joined
 from store.home.open_home import OpenHome
@@ -51,7 +51,9 @@ def create(url: str) -> str:
 
 
 def plan_joining(home: Path, url: str) -> JoinPlan:
-    """What joining would do. Creates an empty home if there is none."""
+    """What joining would do. Creates nothing: a missing or empty directory would get all that the grove has."""
+    if not home.exists() or not any(home.iterdir()):
+        return plan_empty(url)
     opened = OpenHome(home, background=False)
     try:
         return JoinOperation(opened, url).plan()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,14 +127,7 @@ class JoinOperation:
 
     def _plan(self, connection: Any) -> JoinPlan:
         local = {unit: unit_digests(self.core.disk, unit) for unit in iter_units(self.core)}
-        grove: dict[str, GroveUnit] = {}
-        for unit, version, token, is_gone, digests in connection.execute(_UNITS):
-            files = {unescape_path(path): digest for path, digest in digests.items()}
-            grove[unit] = GroveUnit(version, token, is_gone, files)
-            if is_gone and unit in local:
-                agreed = any(local[unit] == found for found in _past_digests(connection, unit))
-                grove[unit] = grove[unit]._replace(was_agreed=agreed)
-        return plan_join(local, grove)
+        return plan_join(local, _grove_units(connection, local))
 
     def _set_aside(self, plan: JoinPlan) -> set[str]:
         """Keep copies of what differs, and delete what the grove has deleted; returns the ids of the copies.
@@ -198,6 +191,26 @@ class JoinOperation:
         for done, unit in enumerate(units, 1):
             publish_unit(self.core, unit)
             self.told("publishing", done, len(units))
+
+
+def plan_empty(url: str) -> JoinPlan:
+    """What joining would do for a home that has nothing."""
+    check_url(url)
+    with connect(url) as connection:
+        _require_usable(connection)
+        return plan_join({}, _grove_units(connection, {}))
+
+
+def _grove_units(connection: Any, local: Mapping[str, Mapping[str, str]]) -> dict[str, GroveUnit]:
+    """All units of the grove, compared with those of this home."""
+    grove: dict[str, GroveUnit] = {}
+    for unit, version, token, is_gone, digests in connection.execute(_UNITS):
+        files = {unescape_path(path): digest for path, digest in digests.items()}
+        grove[unit] = GroveUnit(version, token, is_gone, files)
+        if is_gone and unit in local:
+            agreed = any(local[unit] == found for found in _past_digests(connection, unit))
+            grove[unit] = grove[unit]._replace(was_agreed=agreed)
+    return grove
 
 
 def leave_grove(home: OpenHome) -> None:

@@ -217,3 +217,17 @@ def test_files_that_are_missing_on_disk_are_fetched_again(tmp_path: Path, url: s
         wait_until(lambda: two.ids() == ["a", "b"])
         assert one.ids() == ["a", "b"]
         assert_clean(one, two)
+
+
+def test_a_dry_run_creates_nothing_where_there_is_no_home(tmp_path: Path, url: str) -> None:
+    """Nor in an empty directory; the plan says what would be fetched."""
+    create(url)
+    join(tmp_path / "one", url)
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.save(Session.new("s", "m"))
+    (tmp_path / "empty").mkdir()
+    for name in ("missing", "empty"):
+        plan = administration.plan_joining(tmp_path / name, url)
+        assert plan.units("fetch") == ["sessions/s"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "one"]
+    assert list((tmp_path / "empty").iterdir()) == []
