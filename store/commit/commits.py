@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from store import layout
@@ -144,7 +145,8 @@ class Commits:
 
     def run(self, commit: Commit, index: IndexUpdate | IndexRefresh | None, what: What) -> None:
         """Run a commit whose change is listed in the feed as `what`."""
-        self.core.journal.run(replace(commit, what=what), index)
+        with self.core.disk.holding_dirs() if not commit.moves else nullcontext():
+            self.core.journal.run(replace(commit, what=what), index)
         self.core.on_use(commit.location.owner)
         self.core.on_commit()
 

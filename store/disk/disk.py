@@ -12,6 +12,7 @@ import errno
 import os
 import shutil
 import stat
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -62,6 +63,7 @@ class Disk:
         self.durability = durability
         self.step = step
         self._fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._local = threading.local()  # `dirs`: descriptors by path, while holding_dirs is active
         self.dir_mode = DIR_MODE
         with suppress(FileNotFoundError):  # a new home: sessions/ does not exist yet
             self.dir_mode = stat.S_IMODE(os.stat(layout.SESSIONS, dir_fd=self._fd).st_mode)
@@ -82,6 +84,10 @@ class Disk:
     @contextmanager
     def open_dir(self, path: str) -> Iterator[int]:
         """Open the directory at `path` without following symbolic links; `..` is rejected."""
+        held: dict[str, int] | None = getattr(self._local, "dirs", None)
+        if held is not None and path in held:
+            yield held[path]
+            return
         if ".." in path.split("/"):
             raise InvalidName(f"{path!r}: '..' is not allowed in a path")
         try:
@@ -91,10 +97,29 @@ class Disk:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 raise Corrupt(path, Problem("not a directory; links are not followed")) from None
             raise
+        if held is not None:
+            held[path] = fd  # closed by holding_dirs
+            yield fd
+            return
         try:
             yield fd
         finally:
             os.close(fd)
+
+    @contextmanager
+    def holding_dirs(self) -> Iterator[None]:
+        """Open each directory only once in this block, in which none may be renamed or removed."""
+        if getattr(self._local, "dirs", None) is not None:  # nested
+            yield
+            return
+        held: dict[str, int] = {}
+        self._local.dirs = held
+        try:
+            yield
+        finally:
+            self._local.dirs = None
+            for fd in held.values():
+                os.close(fd)
 
     def read(self, path: str, limit: int | None = None, *, start: int = 0) -> File | None:
         """Read a file, from `start` on; None if it does not exist.
@@ -157,6 +182,12 @@ class Disk:
         directory, _, name = path.rpartition("/")
         if ".." in path and ".." in path.split("/"):
             raise InvalidName(f"{path!r}: '..' is not allowed in a path")
+        held: dict[str, int] | None = getattr(self._local, "dirs", None)
+        if held is not None and directory in held:
+            try:
+                return os.stat(name, dir_fd=held[directory], follow_symlinks=False)
+            except FileNotFoundError:
+                return None
         # Inlines open_dir: a mount calls this more often than anything else.
         try:
             parent = open_beneath(self._fd, directory or ".")

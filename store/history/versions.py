@@ -23,6 +23,7 @@ DIGEST_BYTES = 16
 # Longer texts get their digest when idle: hashing 10 MB takes longer than appending to it.
 DIGEST_LIMIT_BYTES = 1 << 20
 
+_MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 _KEPT = frozenset({PathKind.RECORD, PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT})
 
 
@@ -160,7 +161,8 @@ def digest_of(text: bytes | bytearray) -> bytes:
 
 def mark_of(stamp: Stamp) -> int:
     """64 bits that identify a stamp, as an integer SQLite can store."""
-    raw = struct.pack("<4q", *(part & 0x7FFFFFFFFFFFFFFF for part in stamp))
+    inode, size, mtime_ns, ctime_ns = stamp
+    raw = struct.pack("<4q", inode & _MAX_INT64, size & _MAX_INT64, mtime_ns & _MAX_INT64, ctime_ns & _MAX_INT64)
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little", signed=True)
 
 

@@ -7,11 +7,14 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from store import Closed, Corrupt, InvalidName
+from store.disk import syscalls
 from store.disk.disk import Disk
 from store.disk.file import RACY_NS, File, NewFile, Stamp, Temp
 
@@ -263,3 +266,38 @@ def test_closed_disk_uses_no_descriptor(tmp_path: Path) -> None:
         for fd in fds:
             os.close(fd)
     disk.close()  # twice is harmless
+
+
+def test_directories_are_opened_once_in_a_block_that_holds_them(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renames, syncs and stats of one commit share a descriptor, which is closed at its end."""
+    (disk.home / "sessions/s1").mkdir()
+    opened: list[str] = []
+
+    def open_beneath(fd: int, path: str, *how: Any) -> int:
+        opened.append(path)
+        return syscalls.open_beneath(fd, path, *how)
+
+    monkeypatch.setattr("store.disk.disk.open_beneath", open_beneath)
+    with disk.holding_dirs():
+        temps = disk.write_temps([NewFile(f"sessions/s1/{name}", [b"text"]) for name in ("a", "b")])
+        for temp, name in zip(temps, ("a", "b"), strict=True):
+            disk.move(temp, f"sessions/s1/{name}")
+        disk.sync_dirs(["sessions/s1"])
+        assert disk.stat("sessions/s1/a") is not None
+        assert disk.stat("sessions/s1/missing") is None
+        with disk.holding_dirs(), disk.open_dir("sessions/s1") as held:
+            pass
+    assert opened == [".grovefs/tmp", "sessions/s1"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held)
+
+
+def test_another_thread_does_not_use_held_directories(disk: Disk) -> None:
+    """They are closed when the block of their own thread ends."""
+    with disk.holding_dirs(), disk.open_dir("sessions") as held, ThreadPoolExecutor() as threads:
+
+        def open_here() -> int:
+            with disk.open_dir("sessions") as fd:
+                return fd
+
+        assert threads.submit(open_here).result() != held
