@@ -75,6 +75,8 @@ def find_below(path: str, agent: str | None = None) -> Discovery:
             return discovery
         root = source.root
     _search(root, _MAX_LEVELS, [*_formats(agent)], discovery)
+    if agent:
+        discovery.unknown.clear()  # logs of other agents, which were not asked for
     if not discovery.found:
         raise NotFound(registry.unrecognised(shown))
     return discovery

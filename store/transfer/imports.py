@@ -96,10 +96,11 @@ class Imports:
     commits: Commits
     deleter: DeleteOperations
 
-    def find(self, path: str | None = None, *, agent: str | None = None) -> Discovery:
+    @staticmethod
+    def find(path: str | None = None, *, agent: str | None = None) -> Discovery:
         """The sources below a path, or in the places where the known agents keep their sessions.
 
-        An ssh:// URL copies what has changed on that machine first.
+        An ssh:// URL copies what has changed on that machine first. No home is needed for this.
         """
         from store.transfer import import_places, remote_source  # loads all formats
 

@@ -46,7 +46,7 @@ ATTACKS: list[Attack] = [
     Attack("duel", "an agent and people write one session, in every way, for five minutes", duel.duels, minutes=6.0),
     Attack("merges", "two random edits of one document", merges.laws, 0.7, merges.BATCH),
     Attack("undo", "a wrong bulk edit of a thousand sessions is undone", undos.cases, minutes=0.4),
-    Attack("clients", "the real Codex client resumes an export", real_clients.cases, minutes=0.2),
+    Attack("clients", "real clients of Codex and Claude Code resume an export", real_clients.cases, minutes=1),
     Attack("giants", "oversized documents", fuzz.giants, minutes=2.0),
     Attack("names", "hostile names", fuzz.names, 0.3, fuzz.NAMES),
     Attack("mount-names", "names through a mount", fuzz_mount.names, 0.5, fuzz_mount.BATCH),

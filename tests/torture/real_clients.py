@@ -19,7 +19,7 @@ from store import Store
 from tests.torture.attack import Case
 from tests.torture.mock_models import MockModel, mock_model
 
-CODEX_VERSIONS = ("0.80.0",)
+CODEX_VERSIONS = ("0.166.0", "0.120.0", "0.80.0", "0.42.0")  # 0.21 cannot resume without a terminal
 CLAUDE_VERSIONS = ("2.1.325", "2.1.40", "2.0.50", "1.0.128", "1.0.35")
 LIMIT_S = 300
 REPAIRED = "an answer repaired by hand"

@@ -127,11 +127,12 @@ def import_sessions(
             raise typer.BadParameter("--follow cannot watch another machine; repeat the import, for example hourly")
         _follow(home, source or [], agent, tally, ask=not (yes or as_json), with_parent=with_parent)
         return
+    newest = parse_since(since) if since else None
+    chosen = _choose(source or [], agent, tally, ask=not (yes or dry_run or as_json))
     with progress_bar("importing") as progress:
         try:
             with _open(home, dry_run=dry_run) as store:
-                newest = parse_since(since) if since else None
-                for found in _choose(store, source or [], agent, tally, ask=not (yes or dry_run or as_json)):
+                for found in chosen:
                     tally.begin(found.format)
                     store.imports.run(
                         found.path,
@@ -172,8 +173,8 @@ def _follow(home: Path, sources: list[str], agent: str | None, tally: _Tally, *,
         elif state != "unchanged":
             echo(f"{state}: {item.location}" + (f": {item.reason}" if item.reason else ""))  # type: ignore[union-attr]
 
+    found = _choose(sources, agent, tally, ask=ask)
     with _open(home, dry_run=False) as store:
-        found = _choose(store, sources, agent, tally, ask=ask)
         follower = ImportFollower(
             store.imports, found, report, stop, lambda: echo(f"following {plural(len(found), 'source')}", err=True)
         )
@@ -197,13 +198,15 @@ def _open(home: Path, *, dry_run: bool) -> Iterator[Store]:
             yield store
 
 
-def _choose(store: Store, sources: list[str], agent: str | None, tally: _Tally, *, ask: bool) -> list[FoundSource]:
-    """The sources to import. Those found in the default places are shown first."""
+def _choose(sources: list[str], agent: str | None, tally: _Tally, *, ask: bool) -> list[FoundSource]:
+    """The sources to import. Those found in the default places are shown first; a refusal ends the command."""
+    from store.transfer.imports import Imports
+
     if sources:
-        discoveries = [store.imports.find(source, agent=agent) for source in sources]
+        discoveries = [Imports.find(source, agent=agent) for source in sources]
         tally.unknown = {path: count for found in discoveries for path, count in found.unknown.items()}
         return [source for discovery in discoveries for source in discovery.found]
-    found = store.imports.find(agent=agent).found
+    found = Imports.find(agent=agent).found
     if not found:
         raise NotFound("no sessions of known agents found in their usual places; pass the directory to import from")
     for source in found:

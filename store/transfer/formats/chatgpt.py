@@ -95,6 +95,7 @@ class _ChatConversation:
         self.element = element
         self.assets = assets
         self.problems: list[ImportProblem] = []
+        self.empty: set[str] = set()  # ids of messages without content, which are kept as raw text
 
     def read(self) -> Iterator[SessionTree | ImportProblem]:
         try:
@@ -133,7 +134,7 @@ class _ChatConversation:
         used = [builder for builder in builders.values() if builder.messages or builder is root]
         ids = frozenset(message["id"] for builder in used for message in builder.messages)
         at = parse_time(record.get("create_time")) or Timestamp.from_ns(0)
-        return [builder.build(fallback=at, moved=ids) for builder in used]
+        return [builder.build(fallback=at, moved=ids | self.empty) for builder in used]
 
     def _report(self, text: str) -> None:
         self.problems.append(ImportProblem(self.path, self.element.line, text))
@@ -172,6 +173,10 @@ class _ChatConversation:
         rest["parent"] = node.get("parent")
         content = _ChatContent(self, builder, message["content"])
         content.add_assets(self, builder, message)
+        if role == "system" and not content.text and not content.has_files:
+            builder.keep_raw(orjson.dumps({key: node}))  # an empty message would be an empty heading
+            self.empty.add(as_str(message.get("id")) or key)
+            return
         rest["content"] = content.unmapped
         at = parse_time(message.get("create_time"))
         if at is None:
@@ -183,7 +188,7 @@ class _ChatConversation:
             at=at,
             rest={k: v for k, v in rest.items() if v not in (None, {}, [])},
             reasoning=content.reasoning or None,
-            content_parts=content.parts if any(part["type"] != "text" for part in content.parts) else None,
+            content_parts=content.parts if content.has_files else None,
         )
         if role == "tool" and as_str(author.get("name")):
             builder.note(builder.messages[-1], "tool_name", author["name"])
@@ -274,6 +279,10 @@ class _ChatContent:
     @property
     def text(self) -> str:
         return "\n\n".join(part["text"] for part in self.parts if part["type"] == "text")
+
+    @property
+    def has_files(self) -> bool:
+        return any(part["type"] != "text" for part in self.parts)
 
 
 def _iter_strings(value: Any) -> Iterator[str]:

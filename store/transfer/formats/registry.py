@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from store.errors import InvalidName, NotFound
@@ -53,5 +54,6 @@ def best(source: Source, formats: Iterable[Format]) -> Format | None:
 def unrecognised(path: str) -> str:
     """The error for a source that no format recognises."""
     known = "\n".join(f"  {format.name:12} {format.description}" for format in FORMATS)
-    hint = " Unpack it first, and import the directory." if path.endswith(".zip") else ""
+    has_archive = path.endswith(".zip") or (os.path.isdir(path) and any(n.endswith(".zip") for n in os.listdir(path)))
+    hint = " Unpack the .zip file first, and import the directory." if has_archive else ""
     return f"no sessions recognised at {path}; nothing was changed.{hint} Known formats:\n{known}"

@@ -243,6 +243,10 @@ def test_unknown_source_error_lists_the_formats(store: Store, tmp_path: Path) ->
         store.imports.run(str(tmp_path / "nowhere"))
     with pytest.raises(InvalidName, match="no format"):
         store.imports.run(str(tmp_path / "empty"), format="morse")
+    (tmp_path / "empty/export.zip").write_bytes(b"PK")
+    for place in ("empty", "empty/export.zip"):
+        with pytest.raises(NotFound, match=r"Unpack the \.zip file first"):
+            store.imports.find(str(tmp_path / place))
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 7, 12, 19, 25])

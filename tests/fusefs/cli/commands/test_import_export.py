@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import pty
 import resource
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -108,6 +111,7 @@ def test_all_agents_in_a_directory_are_imported(home: Path, tmp_path: Path) -> N
     assert f"not imported: {user}/.other/logs: 1 log of an unknown kind" in result.stderr
     only = grovefs(home, "import", str(user), "--agent", "codex")
     assert only.stdout == "codex: 0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
+    assert only.stderr == ""  # other agents' logs are not of an unknown kind
 
 
 def test_agents_are_found_in_their_usual_places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +126,40 @@ def test_agents_are_found_in_their_usual_places(home: Path, tmp_path: Path, monk
     assert result.stdout.splitlines()[-1] == "total: 8 new, 0 updated, 0 unchanged, 0 kept; 0 problems"
     assert f"MB in {tmp_path}/user/.claude" in result.stderr
     assert f"MB in {tmp_path}/elsewhere" in result.stderr
+
+
+@pytest.mark.parametrize(("answer", "is_imported"), [("y\n", True), ("\n", True), ("n\n", False)])
+def test_import_without_a_source_asks(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, is_imported: bool
+) -> None:
+    """It shows what it found, with counts and sizes. A refusal changes nothing."""
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    make_claude(tmp_path / "user/.claude")
+    write_lines(tmp_path / "user/.claude/projects/-home-me-shop/big.jsonl", [{"type": "mode", "x": "y" * 3_400_000}])
+    make_codex(tmp_path / "user/.codex")
+    status, shown = on_a_terminal(home, answer)
+    assert f"claude-code  6 files, 3.4 MB in {tmp_path}/user/.claude" in shown
+    assert f"codex        4 files, 0.0 MB in {tmp_path}/user/.codex" in shown
+    assert shown.index("Import them? [Y/n]") > shown.index("0.0 MB in")
+    assert ("total: 8 new" in shown) == is_imported
+    assert (status, (home / "sessions").exists()) == ((0, True) if is_imported else (130, False))
+
+
+def on_a_terminal(home: Path, typed: str) -> tuple[int, str]:
+    """Run `grovefs import` on a terminal, type something, and return its exit status and what it shows."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-c", "from fusefs.cli import main; main()", "import", "--home", str(home)]
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, start_new_session=True) as process:
+        os.close(follower)
+        os.write(leader, typed.encode())
+        shown = b""
+        with suppress(OSError):  # EIO: the command has ended
+            while data := os.read(leader, 65_536):
+                shown += data
+    os.close(leader)
+    return process.returncode, shown.decode().replace("\r", "")
 
 
 def test_no_agent_in_the_usual_places_is_an_error(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from store import Session, Store
 from store.transfer.formats.conversation_tree import ConversationNodes
 from store.transfer.formats.json_array_stream import BrokenArray, iter_elements
-from tests.store.transfer.foreign import CHAT_ID, PNG, chat_conversation, kept_metadata, make_chatgpt
+from tests.store.transfer.foreign import CHAT_ID, PNG, chat_conversation, chat_node, kept_metadata, make_chatgpt
 
 
 @pytest.fixture
@@ -233,3 +233,17 @@ def test_changed_branch_is_not_removed(store: Store, tmp_path: Path) -> None:
     make_chatgpt(export, chat_conversation(current="a5"))
     store.imports.run(str(export))
     assert store.load(f"{CHAT_ID}/branch-q'") is not None
+
+
+def test_empty_system_message_is_kept_as_raw_text(store: Store, tmp_path: Path) -> None:
+    """It would be a heading without a text."""
+    conversation = chat_conversation()
+    blank = chat_node("s0", "root", ["q"], "system", {"content_type": "text", "parts": [""]}, 0.0)
+    conversation["mapping"]["s0"] = blank
+    conversation["mapping"]["q"]["parent"] = "s0"
+    store.imports.run(str(make_chatgpt(tmp_path / "export", conversation)))
+    session = store.load(CHAT_ID)
+    assert session is not None
+    assert "s0" not in [message.id for message in session.messages]
+    records = (store.home / f"sessions/{CHAT_ID}/attachments/records.jsonl").read_text()
+    assert json.loads(records)["s0"]["message"]["author"]["role"] == "system"
