@@ -2,7 +2,7 @@
 
 The order of the steps is what makes a crash after any of them safe (rules 2, 3, 7):
 
-1. write the new files under tmp/ and sync them; in a grove, let the other hosts agree;
+1. write the new files under tmp/ and sync them; in a grove, let the other hosts agree meanwhile;
 2. store a journal entry in index.db (table `marks`) that names the renames to come;
 3. rename;
 4. sync the directories;
@@ -25,6 +25,7 @@ from __future__ import annotations
 import errno
 import json  # not orjson: a foreign name may not be UTF-8, and only json keeps surrogates
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -79,18 +80,25 @@ class Journal:
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
         agreed: Sequence[AgreedVersion] = commit.agreed
+        is_shared = not agreed and self.agreement().is_joined
+        syncing: _Syncing | None = None
         try:
             for path in commit.dirs:
                 created += self.disk.make_dirs(path)
-            temps = self.disk.write_temps(commit.files)
+            temps = self.disk.write_temps(commit.files, sync=not is_shared)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
-            agreed = agreed or self._agree(commit, temps)
-            self._record(commit, moves, agreed, durable=bool(agreed or created) or not commit.is_atomic)
+            if is_shared:
+                syncing = _Syncing(self.disk, temps)
+                agreed = self._agree(commit, temps)
+                syncing.wait()
+            self._record(commit, moves, agreed, durable=bool(created) or not commit.is_atomic)
             for source, target in commit.links:
                 self.disk.link(source, target)
             for source, target in moves:
                 self.disk.move(source, target)
         except BaseException as error:
+            if syncing is not None:
+                syncing.end()
             if agreed:
                 return self._leave_unfinished(commit, agreed, error)
             self._roll_back(commit, moves, temps, created, error)
@@ -105,11 +113,8 @@ class Journal:
             raise unsynced_error(sync_error, commit.location.dir) from sync_error
 
     def _agree(self, commit: Commit, temps: Sequence[str]) -> Sequence[AgreedVersion]:
-        agreement = self.agreement()
-        if not agreement.is_joined:
-            return ()
         self.disk.step("agree")
-        return agreement.agree(commit, temps)
+        return self.agreement().agree(commit, temps)
 
     def _leave_unfinished(self, commit: Commit, agreed: Sequence[AgreedVersion], error: BaseException) -> None:
         """Keep what was done: the other hosts have this commit. Success, except for an interrupt.
@@ -328,6 +333,35 @@ class Journal:
             self.agreement().record(agreed)
             for version in agreed:
                 self.history.note_agreed(version.numbers())
+
+
+class _Syncing:
+    """Syncs temporary files in a thread, while the grove is asked.
+
+    Its own disk and that of the database then work at the same time. If this host dies in between,
+    the log brings what was agreed to.
+    """
+
+    def __init__(self, disk: Disk, temps: Sequence[str]) -> None:
+        self._disk, self._temps = disk, temps
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="grovefs-sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._disk.sync_temps(self._temps)
+        except BaseException as error:  # raised again by `wait`
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait for the end. Raises what went wrong."""
+        self.end()
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        self._thread.join()
 
 
 def _with_contents_read(commit: Commit) -> Commit:

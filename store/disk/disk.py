@@ -289,8 +289,10 @@ class Disk:
         """Write and sync one new file under tmp/; returns its path."""
         return self.write_temps([NewFile("", parts, like)])[0]
 
-    def write_temps(self, files: Sequence[NewFile]) -> list[str]:
+    def write_temps(self, files: Sequence[NewFile], *, sync: bool = True) -> list[str]:
         """Write and sync new files under tmp/, all of them or none; returns their paths.
+
+        With `sync` False the caller calls `sync_temps` before it renames them.
 
         Finished temporary files are synced only: a large attachment is written once. No file is
         synced before all are written, so that one commit of the filesystem's journal serves them
@@ -310,7 +312,7 @@ class Disk:
                 fds.append(fd)
                 paths.append(path)
                 self._fill_temp(fd, file)
-            for fd in fds:
+            for fd in fds if sync else ():
                 self.fsync(fd, "sync-temp")
         except BaseException:
             for path in made:
@@ -321,6 +323,15 @@ class Disk:
             for fd in fds:
                 os.close(fd)
         return paths
+
+    def sync_temps(self, paths: Sequence[str]) -> None:
+        """Sync files that `write_temps` has written."""
+        for path in paths:
+            fd = self.open_to_read(path)
+            try:
+                self.fsync(fd, "sync-temp")
+            finally:
+                os.close(fd)
 
     def _fill_temp(self, fd: int, file: NewFile) -> None:
         like = file.like

@@ -36,6 +36,7 @@ from store.grove.chains import LongChains
 from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
 from store.grove.hints import HintSender
 from store.grove.outside import OutsideEdits, SetAside
+from store.grove.prefix_digests import PrefixDigests
 from store.grove.proposing import EditedOutside, Proposal, Proposals
 from store.grove.replica import AgreedFile, Replica
 from store.grove.row_plan import OutsideEdit
@@ -96,6 +97,7 @@ class GroveAgreement:
         self._problem: tuple[float, str] = (0.0, "")
         self.outside = OutsideEdits(core, replica, self)
         self.chains = LongChains(server, replica, self.fetch_chunk)
+        self._prefixes = PrefixDigests()
         self._hints = HintSender(self._membership.url, self._membership.host)
 
     # -- the journal's side ------------------------------------------------------------------------
@@ -114,7 +116,8 @@ class GroveAgreement:
 
     def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
         try:
-            found = Proposals(self.core.disk, self.replica, self._membership.host, commit, temps).result()
+            host = self._membership.host
+            found = Proposals(self.core.disk, self.replica, host, commit, temps, self._prefixes).result()
             if not found:
                 return []
             self.check()

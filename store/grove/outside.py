@@ -86,6 +86,14 @@ class OutsideEdits:
         edits = (self._find(unit, name, agreed.get(name)) for name in names)
         return [edit for edit in edits if edit is not None]
 
+    def _find_locked(self, unit: str) -> list[OutsideEdit]:
+        """The same while nobody commits to the unit."""
+        try:
+            with self._core.locked(location_of(unit)):
+                return self.find(unit)
+        except Busy:
+            return []  # it is in use; the next sweep looks again
+
     def _is_shared(self, unit: str) -> bool:
         """Whether the grove has the unit. A mailbox is created with its first message."""
         known = self._replica.find_unit(unit)
@@ -143,6 +151,8 @@ class OutsideEdits:
     def _settle_all(self, units: Iterable[str], *, ask: bool, waiting: Sequence[str] = ()) -> list[str]:
         """`waiting` are edits found earlier, which count too."""
         found = {unit: edits for unit in units if (edits := self.find(unit)) or self.missing(unit)}
+        if sum(map(len, found.values())) > MAX_UNASKED:  # commits of other processes may be among them
+            found = {unit: self._find_locked(unit) for unit in found}
         paths = sorted({*waiting, *(edit.path for edits in found.values() for edit in edits)})
         if not found and not waiting:
             self._replica.set_waiting([])

@@ -18,6 +18,7 @@ from store.commit.commit import Commit
 from store.disk.disk import Disk
 from store.disk.file import NewFile
 from store.errors import LocalOnly, StoreError
+from store.grove.prefix_digests import MIN_BYTES, PrefixDigests
 from store.grove.replica import AgreedFile, AgreedUnit, Replica
 from store.grove.units import escape_path, location_of, unit_of
 from store.grove.wire import CHUNK_BYTES, MAX_INLINE_BYTES, Claim, Gone, Operation, Put, Remove, Rename, Whole
@@ -75,8 +76,17 @@ class Proposal:
 class Proposals:
     """Collects the proposals of one commit, whose new files are at `temps`."""
 
-    def __init__(self, disk: Disk, replica: Replica, host: str, commit: Commit, temps: Sequence[str]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        replica: Replica,
+        host: str,
+        commit: Commit,
+        temps: Sequence[str],
+        prefixes: PrefixDigests | None = None,
+    ) -> None:
         self._disk = disk
+        self._prefixes = prefixes or PrefixDigests()
         self._replica = replica
         self._host = host
         self._commit = commit
@@ -137,7 +147,10 @@ class Proposals:
         try:
             info = os.fstat(fd)
             members = (info.st_size, stat.S_IMODE(info.st_mode) & 0o666, info.st_mtime_ns)
-            if info.st_size > _READ_BYTES:
+            spliced = self._spliced(proposal, name, fd, members, base, known)
+            if spliced is not None:
+                put = spliced
+            elif info.st_size > _READ_BYTES:
                 put = self._cut(proposal, name, source, fd, members)
             else:
                 text = _read(fd, info.st_size)
@@ -147,6 +160,29 @@ class Proposals:
         proposal.operations = [o for o in proposal.operations if not (isinstance(o, Put) and o.path == put.path)]
         proposal.operations.append(put)
         proposal.digests[name] = put.sha256.hex()
+
+    def _spliced(
+        self,
+        proposal: Proposal,
+        name: str,
+        fd: int,
+        members: tuple[int, int, int],
+        base: tuple[bytes, bytes] | None,
+        known: KnownChange | None,
+    ) -> Put | None:
+        """A Put of a long text of which only a known part has changed, without reading the rest."""
+        size = members[0]
+        if base is None or known is None or not known.splices or size < MIN_BYTES:
+            return None
+        step = steps.encode_splices(base[0], known.splices)
+        if step.kind == steps.WHOLE or len(step.data) > MAX_INLINE_BYTES:
+            return None
+        start = min(known.splices[0].start, size)
+        path = proposal.path(name)
+        digest = self._prefixes.digest(path, base[1], start, size, lambda at, count: os.pread(fd, count, at))
+        if name == layout.SESSION:
+            proposal.said_ns = known.said_ns
+        return Put(escape_path(name), digest, *members, kind=step.kind, data=step.data, base=base[1])
 
     def _inline(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ from store.documents.merge import MergeConflict
 from store.errors import Conflict, LocalOnly, NotFound, ReadOnly, StoreError
 from store.grove import agreeing
 from store.grove.agreeing import GroveAgreement
+from store.grove.connection import DeadlineConnection
 from store.workspace.project_records import ProjectSession
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
@@ -348,3 +350,33 @@ def test_a_session_that_another_host_writes_all_the_time_can_be_deleted(
         pull(b, "s")
         assert not b.exists("s")
         assert_same_and_clean(a, b)
+
+
+def test_a_commit_takes_one_round_trip(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append, a save, a state document and a message each ask the database once."""
+    asked: list[str] = []
+    real = DeadlineConnection.wait
+
+    def wait(self: DeadlineConnection, *args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():  # hints have a thread of their own
+            asked.append(self.info.dbname)
+        return real(self, *args, **kwargs)
+
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        a.save(Session.new("s", "m"))
+        a.state.save_json("facts", "f", 1)
+        a.mail.at("s").deliver(InboxMessage.new("boss", "reply", 1))
+        session = a.load("s")
+        assert session is not None
+        session.title = "new"
+        monkeypatch.setattr(DeadlineConnection, "wait", wait)
+        for change in (
+            lambda: a.save(session),
+            lambda: a.append("s", [Message.user("x")]),
+            lambda: a.state.save_json("facts", "f", 2),
+            lambda: a.mail.at("s").deliver(InboxMessage.new("boss", "reply", 2)),
+        ):
+            asked.clear()
+            change()
+            assert len(asked) == 1
+        assert_same_and_clean(a)
