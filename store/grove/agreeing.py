@@ -33,7 +33,7 @@ from store.errors import Busy, NotFound, ReadOnly, StoreError, Unreachable, Unsu
 from store.grove import queries
 from store.grove.applying import apply_rows
 from store.grove.chains import LongChains
-from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
+from store.grove.connection import DEADLOCKED, DeadlineConnection, GroveServer, is_lost, now_s
 from store.grove.hints import HintSender
 from store.grove.outside import OutsideEdits, SetAside
 from store.grove.prefix_digests import PrefixDigests
@@ -56,6 +56,10 @@ REPEAT_S = 10.0  # how long an operation is repeated before it is Busy
 _PROBLEM_S = 0.5  # how long an answer of `Replica.problem` is used
 _RESEND_S = 0.05
 _LAST_QUERY_S = 0.5  # for finding out, after the deadline, what became of an attempt
+
+
+class _Warned(psycopg.OperationalError):  # type: ignore[misc, unused-ignore]
+    """The server has committed, with a warning: it stopped waiting for its standby, which may lack the commit."""
 
 
 class _Held(NamedTuple):
@@ -260,8 +264,13 @@ class GroveAgreement:
                 seq = self._send(connection, values, is_held=is_held)
             except psycopg.Error as error:
                 self._drop(connection)
+                if isinstance(error, _Warned):
+                    raise self._unsure(error) from error
                 if error.sqlstate == STALE_STATE:
                     return self._find_own(values, is_sent=is_sent)
+                if error.sqlstate in DEADLOCKED and now_s() < deadline:
+                    time.sleep(_RESEND_S)
+                    continue
                 if not is_lost(error):  # an earlier attempt may have succeeded
                     raise (self._unsure(error) if is_sent else self.server.meaning_of(error)) from error
                 is_sent = True
@@ -291,7 +300,7 @@ class GroveAgreement:
             cursor = connection.execute(STATEMENT, values)
         row = cursor.fetchone()
         if connection.warnings:  # such as: committed locally, but perhaps not replicated
-            raise psycopg.OperationalError("the database warned about this commit")
+            raise _Warned("the database warned about this commit")
         seq: int | None = row[0] if row is not None else None
         return seq
 

@@ -37,6 +37,7 @@ SELECT set_config('statement_timeout', '9s', false), set_config('lock_timeout', 
 """
 # Serialization failure, deadlock, lock timeout: nothing was changed, and another attempt may succeed.
 RETRIED = frozenset({"40001", "40P01", "55P03"})
+DEADLOCKED = frozenset({"40001", "40P01"})  # those that end at once
 CANCELED = "57014"  # statement timeout
 _CONNECT = {
     "connect_timeout": 5,
