@@ -67,7 +67,7 @@ def encode(old: bytes | None, new: bytes) -> Step:
     head, tail = common_ends(old, new)
     few = _few_splices(old, new, head, tail)
     if few is not None:
-        return encode_splices(old, few)
+        return _splices_step(old, few, 0)
     replaced, inserted = old[head : len(old) - tail], new[head : len(new) - tail]
     if len(inserted) > len(new) // 2 and len(replaced) < len(inserted) // 8:
         return whole(new)  # mostly new text
@@ -80,8 +80,12 @@ def encode_splices(old: bytes, splices: Sequence[Splice], first: int = 0) -> Ste
 
     `old` is the text from the offset `first` on, which is at least CONTEXT_BYTES before the first splice.
     """
+    return _splices_step(old, [_trimmed(old, splice, first) for splice in splices], first)
+
+
+def _splices_step(old: bytes, splices: Sequence[Splice], first: int) -> Step:
     parts = [_varint(len(splices))]
-    for start, removed, text in (_trimmed(old, splice, first) for splice in splices):
+    for start, removed, text in splices:
         at = start - first
         before = old[max(0, at - CONTEXT_BYTES) : at] if len(text) >= _MIN_COMPRESSED else b""
         parts += [_varint(start), _varint(removed), _piece(text, before)]
@@ -218,30 +222,28 @@ def _common_head(old: bytes, at_old: int, new: bytes, at_new: int, limit: int) -
 
 
 def _common_tail(old: bytes, new: bytes, limit: int) -> int:
-    low = 0
-    while low < limit and old[_from_end(old, low) : len(old) - low] == new[_from_end(new, low) : len(new) - low]:
-        low += _COMPARED_BYTES
-    low = min(low, limit)
-    high = min(low + _COMPARED_BYTES, limit)
-    while low < high:
+    """How many of the last `limit` bytes are equal."""
+    low, size = 0, _FIRST_COMPARED_BYTES
+    while low < limit:
+        size = min(size, limit - low)
+        end_old, end_new = len(old) - low, len(new) - low
+        if old[end_old - size : end_old] != new[end_new - size : end_new]:
+            break
+        low, size = low + size, min(size * 8, _COMPARED_BYTES)
+    high = min(low + size, limit)
+    while low < high:  # the last `low` bytes are equal
         middle = (low + high + 1) // 2
         is_equal = old[len(old) - middle : len(old) - low] == new[len(new) - middle : len(new) - low]
         low, high = (middle, high) if is_equal else (low, middle - 1)
     return low
 
 
-def _from_end(text: bytes, low: int) -> int:
-    return max(0, len(text) - low - _COMPARED_BYTES)
-
-
 def _few_splices(old: bytes, new: bytes, head: int, tail: int) -> list[Splice] | None:
     """The changes between two texts, if they are few and small: a save changes a title and a time, far apart.
 
-    None if they are not, or if they are so near each other that one patch is as small.
+    None if they are not.
     """
     old_end, new_end = len(old) - tail, len(new) - tail
-    if min(old_end, new_end) - head <= _ANCHOR_DISTANCES[1]:
-        return None
     found: list[Splice] = []
     at_old = at_new = head
     while at_old < old_end or at_new < new_end:

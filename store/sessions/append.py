@@ -141,7 +141,10 @@ class AppendOperation:
         ]
         update = self.core.index.plan_append(row, entry, appended.offsets.moved(main.start), added)
         splices = tuple(Splice(main.start + start, end - start, text) for start, end, text in appended.cuts)
-        known = {location.path(layout.SESSION): KnownChange(clip_ns(now.ns), splices)}
+        known = {
+            location.path(layout.SESSION): KnownChange(clip_ns(now.ns), splices),
+            location.path(layout.RUNTIME): KnownChange(clip_ns(now.ns)),
+        }
         try:
             self.commits.run(Commit(location, files, known=known), update, "appended")
         except ChangedMeanwhile:
