@@ -15,6 +15,7 @@ from store.commit import reindex, session_reader
 from store.disk import trash
 from store.disk.trash import TrashSlot
 from store.documents import attachment_names
+from store.errors import LocalOnly
 from store.history.retention import Retention
 from store.history.versions import HistoryState, SavedVersion, Snapshot, VersionTexts, lineage_path
 from store.home.history_upkeep import PurgeReport
@@ -255,6 +256,11 @@ class PastVersions:
         Without `what`, of everything; then `matching` is required. The present files are never changed.
         """
         self._home.check_writable()
+        if self._home.core.agreement.is_joined:
+            raise LocalOnly(
+                "this home belongs to a grove, whose log and other hosts would keep the texts: purging does not cross "
+                "hosts yet. Leave the grove first, on every host; nothing was changed"
+            )
         return self._home.upkeep.purge([self.path_of(each) for each in what] or None, matching)
 
     def state(self) -> HistoryState:

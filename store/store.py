@@ -109,6 +109,11 @@ class Store(Grouped):
         return start_following(self._core, background=background)
 
     @property
+    def is_in_grove(self) -> bool:
+        """Whether this home belongs to a grove: changes are shared with other hosts."""
+        return self._core.agreement.is_joined
+
+    @property
     def grove(self) -> Publishing:
         """What this home can publish to its grove. Raises NotJoined if it belongs to none."""
         from store.grove.replica import NotJoined

@@ -81,6 +81,7 @@ class AutoPrune(NamedTuple):
 
     keep: Keep
     cooldown_s: float = COOLDOWN_S
+    all_hosts: bool = False  # in a grove pruning deletes on every host, so it does nothing there unless asked
 
 
 def expired(
@@ -202,7 +203,12 @@ class Pruner:
         return True
 
     def run_if_due(self, auto: AutoPrune) -> PruneResult | None:
-        """Prune automatically. Returns None during the cooldown, or if no session would be left."""
+        """Prune automatically. Returns None during the cooldown, or if no session would be left.
+
+        In a grove it returns None unless `auto` says that it may delete on all hosts.
+        """
+        if self.core.agreement.is_joined and not auto.all_hosts:
+            return None
         if not self.is_due(auto.cooldown_s):
             return None
         plan = self.plan(auto.keep)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -14,9 +16,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from store import Message, Session
+from store import AutoPrune, Keep, Message, Session
 from store.commit.write_request import WriteRequest
-from store.errors import ReadOnly, StoreError, Unsure
+from store.errors import LocalOnly, ReadOnly, StoreError, Unsure
 from store.grove import agreeing, connection
 from store.grove.agreeing import GroveAgreement
 from store.path_kinds import classify_path
@@ -222,3 +224,20 @@ def test_two_hosts_that_hold_two_units_do_not_deadlock(tmp_path: Path, url: str)
         assert len(texts(a, "s")) == len(texts(a, "t")) == 10
         assert_same_and_clean(a, b)
         assert agreement_of(a).replica.behind() == []
+
+
+def test_pruning_and_purging_are_not_done_by_one_host_alone(tmp_path: Path, url: str) -> None:
+    """Pruning deletes on every host and must be asked for; purging would leave the texts in the log."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        for name in ("old", "new"):
+            a.save(Session.new(name, "m"))
+        assert a.prune.run_if_due(AutoPrune(Keep(newest=1), 0)) is None
+        assert a.exists("old")
+        command = [sys.executable, "-m", "fusefs.cli", "prune", "--keep", "1", "--yes", "--home", str(a.home)]
+        refused = subprocess.run(command, capture_output=True, text=True)
+        assert (refused.returncode, "--all-hosts" in refused.stderr) == (2, True)
+        assert subprocess.run([*command, "--all-hosts"], capture_output=True).returncode == 0
+        pull(b, "old", "new")
+        assert (b.exists("old"), b.exists("new")) == (False, True)
+        with pytest.raises(LocalOnly):
+            a.history.purge("new")

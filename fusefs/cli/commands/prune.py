@@ -31,6 +31,7 @@ def prune(
         bool, typer.Option("--agents", help="Prune agent records (state/agents) by creation time instead.")
     ] = False,
     batch: Annotated[int, typer.Option(help="Number of agent records deleted in one step.", min=1)] = BATCH,
+    all_hosts: Annotated[bool, typer.Option("--all-hosts", help="In a grove: delete on all its hosts.")] = False,
     as_json: Json = False,
 ) -> None:
     """Delete old sessions: those not changed for some days, or all but the newest.
@@ -38,7 +39,8 @@ def prune(
     A root is deleted with all its children; its age is that of the most recently changed one. Trees with a pinned or
     unreadable session are protected. Deleted sessions stay in the trash for seven days (`grovefs trash`).
 
-    Sessions are pruned automatically only if you run this from a timer (--every) or open a store with auto_prune.
+    Sessions are pruned automatically only if you run this from a timer (--every) or open a store with auto_prune. In a
+    grove pruning deletes on every host and needs --all-hosts; auto_prune does nothing there.
 
     Example: grovefs prune --days 90 --keep 500 --dry-run
     """
@@ -48,6 +50,8 @@ def prune(
         raise typer.BadParameter("--every cannot be combined with --agents")
     keep = Keep(days, newest)
     with open_store(home) as store:
+        if store.is_in_grove and not all_hosts and not dry_run:
+            raise typer.BadParameter("this home belongs to a grove: pruning deletes on every host; pass --all-hosts")
         if agents:
             _prune_agents(store, keep, batch, dry_run=dry_run, yes=yes, as_json=as_json)
             return
@@ -71,7 +75,7 @@ def prune(
 def _prune_if_due(store: Store, keep: Keep, every_s: float, *, as_json: bool) -> None:
     from store import AutoPrune
 
-    result = store.prune.run_if_due(AutoPrune(keep, every_s))
+    result = store.prune.run_if_due(AutoPrune(keep, every_s, all_hosts=True))
     deleted = [str(location) for location in result.deleted] if result else []
     if as_json:
         print_json({"ran": result is not None, "deleted": deleted})
