@@ -410,9 +410,17 @@ class GroveAgreement:
             return
         stack.enter_context(self.core.locked(stale.location))
         stack.enter_context(self._rows_held(stale.location.root, stale.location.dir))
-        held = self._local.held
-        self._pull(stale.location, held.connection if held is not None else None)
+        self._pull_held(stale.location)
         self._settle_locked(stale.location.dir)
+
+    def _pull_held(self, location: Location) -> None:
+        held = self._local.held
+        assert held is not None
+        try:
+            self._pull(location, held.connection)
+        except psycopg.Error:  # this host stood still, and the server has ended the transaction: go on without it
+            self._drop(held.connection)
+            self._pull(location)
 
     @contextmanager
     def _rows_held(self, root: str, unit: str | None) -> Iterator[None]:

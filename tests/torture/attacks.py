@@ -25,6 +25,7 @@ from tests.torture import (
 )
 from tests.torture.attack import Attack
 from tests.torture.hosts.battles import GROVE_HOSTS
+from tests.torture.hosts.faults import GROVE_FAULTS
 from tests.torture.hosts.model_lives import GROVE
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
@@ -58,6 +59,7 @@ ATTACKS: list[Attack] = [
     Attack("sanitizers", "the C extension with AddressSanitizer and UBSan", fast_path.sanitized, minutes=8.0),
     Attack("load", "stress-ng, fio and syncing writers that verify what they wrote", load.loads, minutes=2.5),
     GROVE_HOSTS,
+    GROVE_FAULTS,
     LONG_LIFE,
     CROWD,
     MODEL,

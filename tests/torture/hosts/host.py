@@ -35,11 +35,15 @@ def _live(home: Path, log: Path, line: Connection) -> None:
     """The process of a host."""
     logging.basicConfig(filename=log, level=logging.INFO, force=True, format="%(asctime)s %(process)d %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the attack, which ends its hosts
-    with Store.open(home, author=home.name, durability="normal") as store:
-        worker = Worker(store)
-        line.send("open")
-        while (deed := line.recv()) is not None:
-            line.send(_answer(worker, deed))
+    try:
+        with Store.open(home, author=home.name, durability="normal") as store:
+            worker = Worker(store)
+            line.send("open")
+            while (deed := line.recv()) is not None:
+                line.send(_answer(worker, deed))
+    except Exception:
+        logging.exception("the host ends")
+        raise
 
 
 def _answer(worker: Worker, deed: Deed) -> Answer:
@@ -135,4 +139,7 @@ class Host:
         while not self._line.poll(0.5):
             assert self._process.is_alive(), f"{self.name} died: {self.log.read_text()[-2000:]}"
             assert time.monotonic() < until, f"{self.name} gives no answer: {self.log.read_text()[-2000:]}"
-        return self._line.recv()
+        try:
+            return self._line.recv()
+        except EOFError:
+            raise AssertionError(f"{self.name} died: {self.log.read_text()[-2000:]}") from None

@@ -234,7 +234,7 @@ class Frontier:
             states = self.states
             for event in order:
                 states = {new for state in states for new in _after(state, event, is_settled=is_settled)}
-                states = {new for state in states for new in _with_edits(state)}
+                states = {new for state in states for new in _with_edits(state, is_settled=is_settled)}
             after |= states
         assert after, f"impossible: {'; '.join(map(str, events))}, from {_shown(self.states)}"
         self.states = after
@@ -273,20 +273,26 @@ def _after(state: GroveState, event: Event, *, is_settled: bool) -> Iterator[Gro
         yield state
 
 
-def _with_edits(state: GroveState) -> set[GroveState]:
-    """The states that edits on disk may lead to: one that fits is published, one that clashes is rejected."""
+def _with_edits(state: GroveState, *, is_settled: bool) -> set[GroveState]:
+    """The states that edits on disk may lead to.
+
+    One that fits is published, one that clashes is rejected. If a host is killed, or does not reach the database,
+    between setting a text aside and merging it, the text stays rejected.
+    """
     found, waiting = {state}, [state]
     while waiting:
         now = waiting.pop()
         for edit in now.edits:
-            settled = now._replace(edits=now.edits - {edit})
+            rejected = now._replace(edits=now.edits - {edit})
             session = now.find(edit.target)
-            if session is not None and edit.base in session.messages:
+            fits = session is not None and edit.base in session.messages
+            possible = [] if fits and is_settled else [rejected]
+            if session is not None and fits:
                 messages = tuple(edit.word if text == edit.base else text for text in session.messages)
-                settled = settled.put((edit.target, session._replace(messages=messages)))
-            if settled not in found:
-                found.add(settled)
-                waiting.append(settled)
+                possible.append(rejected.put((edit.target, session._replace(messages=messages))))
+            new = [state for state in possible if state not in found]
+            found.update(new)
+            waiting += new
     return found
 
 
