@@ -32,6 +32,7 @@ from benchmarks.merging import putting
 from benchmarks.pages import measure_pages
 from benchmarks.past import measure_listing, measure_log
 from benchmarks.rows import Row, Target, compare, print_report, timed
+from benchmarks.sharing import GroveScale, measure_grove
 from benchmarks.starting import measure_starting
 from rich.console import Console
 from rich.progress import Progress
@@ -246,6 +247,21 @@ def bench_logs(
         machine = machine_of(place)
     print_report(rows, machine, as_json=as_json)
     if any(row.met is False for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command("grove")
+def bench_grove(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure less; judges no targets.")] = False,
+    parent: Annotated[Path | None, typer.Option("--dir", help="Directory for the homes.")] = None,
+) -> None:
+    """Measure what sharing costs: hosts of a grove, with PostgreSQL on this machine, against homes of their own."""
+    with workplace(parent) as place:
+        rows = measure_grove(place, GroveScale.quick() if quick else GroveScale())
+        machine = machine_of(place)
+    print_report(rows, machine, as_json=as_json)
+    if not quick and any(row.met is False for row in rows):
         raise typer.Exit(1)
 
 
