@@ -64,7 +64,7 @@ SURFACE = {
         "workspace.projects",
         "workspace.state",
     ],
-    *["grove.administration", "grove.join_plan", "grove.replica"],
+    *["grove.administration", "grove.join_plan", "grove.private_server", "grove.replica"],
     *["transfer.backup.backup", "transfer.backup.restore", "transfer.backup.tree"],
     *[
         "transfer.formats.importer",

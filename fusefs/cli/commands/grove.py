@@ -1,4 +1,4 @@
-"""One grove on many hosts: grove create, join, leave, rejoin, status, follow, publish."""
+"""One grove on many hosts: grove create, join, leave, rejoin, status, follow, demo, publish."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from store.errors import NotFound
 from store.undo.versions_spec import local_text
 
 if TYPE_CHECKING:
+    from fusefs.cli.grove_demo import Demo
     from store.grove.administration import GroveStatus
     from store.grove.join_plan import JoinPlan
 
@@ -175,6 +176,37 @@ def follow(home: Home, as_json: Json = False) -> None:
 
 
 @grove.command()
+def demo(as_json: Json = False) -> None:
+    """Try a grove: start a private PostgreSQL, two homes and two mounts until interrupted, then remove everything.
+
+    Needs an installed PostgreSQL (Debian: apt-get install postgresql); your own server and homes are not touched.
+
+    Example: grovefs grove demo
+    """
+    _administration()
+    from fusefs.cli.grove_demo import running_demo
+
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with running_demo() as running:
+        if as_json:
+            print_json(
+                {
+                    "url": running.url,
+                    "hosts": [{"home": str(host.home), "mount": str(host.mountpoint)} for host in running.hosts],
+                }
+            )
+        else:
+            _print_demo(running)
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is removed first
+    if not as_json:
+        echo("removed the demo")
+
+
+@grove.command()
 def publish(
     home: Home,
     names: Annotated[
@@ -229,6 +261,20 @@ def _require_joined(home: Home) -> None:
 
 def _told(bar: Callable[[int, int], None]) -> Callable[[str, int, int], None]:
     return lambda what, done, total: bar(done, total)
+
+
+def _print_demo(running: Demo) -> None:
+    from fusefs.cli.grove_demo import SESSION
+
+    one, two = running.hosts
+    echo("Two hosts of one grove are mounted. In another terminal:")
+    echo("")
+    echo(f"    vim {one.mountpoint}/sessions/{SESSION}/session.json      # edit on one host")
+    echo(f"    cat {two.mountpoint}/transcripts/{SESSION}.md             # read on the other")
+    echo(f"    grovefs log {SESSION} --home {two.home}      # who changed it, and where")
+    echo(f"    grovefs grove status --home {one.home}")
+    echo("")
+    echo("Press Ctrl-C to end. Everything is removed then.")
 
 
 def _print_plan(plan: JoinPlan, *, as_json: bool) -> None:
