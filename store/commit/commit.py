@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from store.disk.file import NewFile
+from store.disk.file import NewFile, Stamp
 from store.history.versions import AgreedNumber, FileChanges, KnownChange, lineage_path
 from store.index.change_feed import What
 from store.layout import Location
@@ -79,6 +79,8 @@ class Commit:
     notes: Mapping[str, str] = field(default_factory=dict)  # by directory of a session, for the history
     links: Sequence[tuple[str, str]] = ()  # hard links to files that the commit replaces
     agreed: Sequence[AgreedVersion] = ()  # from the log of a grove, which has agreed already
+    # By path of a new file: what it replaces, as it was read. Anything else that it replaces is kept as rejected.
+    replaced: Mapping[str, Stamp] = field(default_factory=dict)
 
     @property
     def is_atomic(self) -> bool:

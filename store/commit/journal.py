@@ -38,8 +38,9 @@ from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexRefresh
 from store.commit.missed_history import MissedHistory
 from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
-from store.disk.file import File, NewFile, Stamp, Temp
-from store.errors import StoreError
+from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
+from store.disk.rejects import Rejects
+from store.errors import Conflict, StoreError
 from store.history.history import History
 from store.history.versions import place_of
 from store.index import changed_files
@@ -95,7 +96,7 @@ class Journal:
             for source, target in commit.links:
                 self.disk.link(source, target)
             for source, target in moves:
-                self.disk.move(source, target)
+                self._move(commit, source, target)
         except BaseException as error:
             if syncing is not None:
                 syncing.end()
@@ -115,6 +116,21 @@ class Journal:
     def _agree(self, commit: Commit, temps: Sequence[str]) -> Sequence[AgreedVersion]:
         self.disk.step("agree")
         return self.agreement().agree(commit, temps)
+
+    def _move(self, commit: Commit, source: str, target: str) -> None:
+        """Rename a file into place. What it replaces is kept if it is not what was read: another program was faster."""
+        expected = commit.replaced.get(target)
+        if expected is None:
+            return self.disk.move(source, target)
+        old = self.disk.swap_in(source, target)
+        if old is None:
+            return
+        if not is_same_content(self.disk.stamp(old), expected):
+            directory, _, name = target.rpartition("/")
+            why = Conflict(f"{target} was edited on disk while a version of another host replaced it; the text is kept")
+            log.warning("%s", why)
+            Rejects(self.disk).store(directory, name, self.disk.iter_chunks(old), why)
+        self.disk.drop_temp(old)
 
     def _leave_unfinished(self, commit: Commit, agreed: Sequence[AgreedVersion], error: BaseException) -> None:
         """Keep what was done: the other hosts have this commit. Success, except for an interrupt.

@@ -29,6 +29,7 @@ from store.errors import Busy, Closed, Corrupt, InvalidName, Problem
 Durability = Literal["full", "normal"]
 
 DIR_MODE = 0o700
+_CANNOT_EXCHANGE = frozenset({errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})  # or nothing is there
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Step = Callable[[str], None]
@@ -468,6 +469,28 @@ class Disk:
             self.step("exchange")
             exchange(a, a_name, b, b_name)
         self.sync_after_change([a_dir, b_dir])
+
+    def swap_in(self, temp: str, target: str) -> str | None:
+        """Put a temporary file in place; returns a temporary name of what it replaced, None if that is not known.
+
+        Nothing can be lost between looking at the target and replacing it. `temp` is a second name of the new file
+        until the end, so that recovery, which renames it, finds the same in every state.
+        """
+        old = self.temp_path()
+        self.link(temp, old)
+        (directory, _, name), (old_dir, _, old_name) = target.rpartition("/"), old.rpartition("/")
+        try:
+            with self.open_dir(old_dir) as source, self.open_dir(directory) as parent:
+                self.step("move")
+                exchange(source, old_name, parent, name)
+        except OSError as error:
+            if error.errno not in _CANNOT_EXCHANGE:
+                raise
+            self.move(temp if self.stat(temp) is not None else old, target)
+            self.drop_temp(old)
+            return None
+        self.drop_temp(temp)
+        return old
 
     def sync_dirs(self, paths: Iterable[str]) -> None:
         for path in dict.fromkeys(paths):

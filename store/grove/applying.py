@@ -168,6 +168,7 @@ class Applier:
             what=None if _is_indexed(plan, location) else what_of(plan.row),
             label=what_of(plan.row),
             agreed=[plan.version],
+            replaced=plan.replaced,
         )
         return commit, temps
 

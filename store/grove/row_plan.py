@@ -54,6 +54,7 @@ class RowPlan:
     edits: list[OutsideEdit] = field(default_factory=list)
     digests: dict[str, str | None] = field(default_factory=dict)
     claims: dict[str, str | None] = field(default_factory=dict)
+    replaced: dict[str, Stamp] = field(default_factory=dict)  # by path: the file that was read
     is_whole: bool = False
     is_gone: bool = False
 
@@ -119,6 +120,7 @@ class RowPlanner:
             return
         if present is not None:
             self._note_edit(path, name, present.stamp)
+            self.plan.replaced[path] = present.stamp
         # The journal keeps what it replaces in memory, so not that of an attachment.
         like = self.disk.read(path) if place_of(path) is not None else None
         content = self._from_chunks(put) if put.chunks else [self._text(put, path, like)]

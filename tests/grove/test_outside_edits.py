@@ -266,3 +266,57 @@ def test_more_than_twenty_edits_wait_to_be_confirmed(tmp_path: Path, url: str, c
         assert {b.state.load_markdown("notes", f"n{number}") for number in range(count)} == {"new"}
         assert agreement_of(a).replica.waiting() == []
         assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("path", [DOCUMENT, "sessions/s/attachments/a.bin"])
+def test_an_edit_made_while_a_row_is_applied_is_kept(tmp_path: Path, url: str, path: str) -> None:
+    """Another program replaces the file after it was read, before the row's version is put in place."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        write(a, "sessions/s/attachments/a.bin", b"one")
+        settle(a)
+        pull(b, "s")
+        edit(a, DOCUMENT, titled("by a"))
+        write(a, "sessions/s/attachments/a.bin", b"two")
+        settle(a)
+        real = b._core.disk.step
+
+        def step(name: str) -> None:
+            if name == "journal":
+                write(b, path, b"by another program")
+            real(name)
+
+        b._core.disk.step = step
+        pull(b, "s")
+        b._core.disk.step = real
+        directory, _, name = path.rpartition("/")
+        assert rejected(b, directory, name) == b"by another program"
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the exchange the new file has two names, and the old one a temporary name."""
+
+    class Died(BaseException):
+        pass
+
+    def die(path: str) -> None:
+        raise Died
+
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        a.append("s", [Message.user("new")])
+        with monkeypatch.context() as patch:
+            patch.setattr(b._core.disk, "drop_temp", die)
+            with pytest.raises(Died):
+                pull(b, "s")
+        b.close()
+        with Store.open(b.home, background=False) as again:
+            assert texts(again, "s") == ["new"]
+            assert os.listdir(again.home / ".grovefs/tmp") == []
+            assert_same_and_clean(a, again)
