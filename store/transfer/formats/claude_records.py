@@ -112,9 +112,10 @@ class ClaudeReader:
     def _add_record(self, builder: SessionBuilder, record: dict[str, Any], raw: bytes, number: int) -> None:
         kind, at = record.get("type"), parse_time(record.get("timestamp"))
         envelope = self._envelopes.setdefault(builder.location.id, {})
-        for key in _ENVELOPE:
-            if key in record:
-                envelope.setdefault(key, record[key])
+        if len(envelope) < len(_ENVELOPE):
+            for key in _ENVELOPE:
+                if key not in envelope and key in record:
+                    envelope[key] = record[key]
         builder.add_time(at)
         self._follow_branch(builder, record)
         if kind in ("user", "assistant") and "content" in as_dict(record.get("message")):
@@ -148,7 +149,8 @@ class ClaudeReader:
     ) -> None:
         message = record["message"]
         blocks = read_blocks(message.get("content"), builder)
-        _share_texts(blocks, record)
+        if blocks.results:
+            _share_texts(blocks, record)
         rest = self._rest(builder, record, blocks, at)
         id = _id(record, number)
         first = len(builder.messages)
@@ -198,7 +200,9 @@ class ClaudeReader:
 
     def _link_sub_agent(self, builder: SessionBuilder, record: dict[str, Any], first: int) -> None:
         """Link the result of a tool call that started a sub-agent to the session of that sub-agent."""
-        agent = as_str(as_dict(record.get("toolUseResult")).get("agentId"))
+        if "toolUseResult" not in record:
+            return
+        agent = as_str(as_dict(record["toolUseResult"]).get("agentId"))
         if agent and first < len(builder.messages):
             if self._is_resumed and agent not in self.spawned:
                 raise NeedsWholeFile("the result of a sub-agent, whose session is linked to it")

@@ -183,9 +183,12 @@ class SessionBuilder:
         """Count a time for created_at and updated_at."""
         if at is None:
             return
-        if self._first is None or at.ns < self._first.ns:
+        if at is self._last:  # of the record whose message is added now
+            return
+        ns = at.ns
+        if self._first is None or ns < self._first.ns:
             self._first = at
-        if self._last is None or at.ns >= self._last.ns:
+        if self._last is None or ns >= self._last.ns:
             self._last = at
 
     # -- files ------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Source:
                 if len(line) > MAX_LINE_BYTES:
                     self._skip_line(file, position)
                     yield Line(position.line, None)
-                elif line.strip():
+                elif not line.isspace():
                     yield Line(position.line, line.rstrip(b"\r\n"))
 
     def iter_new_lines(self, path: str, position: FilePosition) -> Iterator[Line]:

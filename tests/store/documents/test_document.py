@@ -46,17 +46,19 @@ def test_document_has_bytes_members_and_record() -> None:
 
 
 def test_rendered_document_is_validated_like_a_parsed_one() -> None:
-    """The same record; the same error, with its position."""
+    """The same record but for the messages, which are not kept; the same errors, with their position."""
     data = json.loads(make_document())
     raw = json_text.render(data)
-    assert validate_rendered(raw, data, "session.json") == document(raw)
-    data["title"] = 3
-    wrong = json_text.render(data)
-    with pytest.raises(InvalidContent) as rendered:
-        validate_rendered(wrong, data, "session.json")
-    with pytest.raises(InvalidContent) as parsed:
-        document(wrong)
-    assert rendered.value.problem == parsed.value.problem
+    checked, parsed = validate_rendered(raw, data, "session.json"), document(raw)
+    assert (checked.raw, checked.data) == (parsed.raw, parsed.data)
+    assert checked.record == parsed.record.model_copy(update={"messages": []})
+    for wrong in ({**data, "title": 3}, {**data, "messages": [*data["messages"], {"role": "nobody", "content": 1}]}):
+        text = json_text.render(wrong)
+        with pytest.raises(InvalidContent) as rendered:
+            validate_rendered(text, wrong, "session.json")
+        with pytest.raises(InvalidContent) as refused:
+            document(text)
+        assert rendered.value.problem == refused.value.problem
 
 
 @pytest.mark.parametrize(
