@@ -83,7 +83,7 @@ def check_history_secrets(context: CheckContext) -> Iterator[Finding]:
         for role in thinning.ROLES:
             for number, kind in _iter_secrets(core, key, role):
                 places.setdefault(kind, set()).add(number)
-        newest = core.history.newest(path)
+        newest = core.history.newest(path) if core.disk.stat(path) is not None else None
         for kind, numbers in places.items():
             past = sorted(numbers - {newest.number if newest is not None else 0})
             if past:

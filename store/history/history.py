@@ -192,12 +192,17 @@ class History:
         number = f"@{found[0].number}" if found and found[0] is not None else ""
         return f"forked from {source}{number}"
 
-    def erase(self, path: str) -> None:
-        """Delete the lineages at or below a path that was erased, with all their versions."""
+    def erase(self, path: str, *, keep_snapshots: bool = True) -> None:
+        """Delete the lineages at or below a path that was erased, with all their versions.
+
+        Those that a snapshot names stay until it is deleted, unless `keep_snapshots` is False.
+        """
 
         def delete() -> None:
             with self.database.write() as db:
-                lineages.delete_lineages(db, path)
+                for key, _ in lineages.at_or_below(db, os.fsencode(path)):
+                    if not keep_snapshots or not snapshots.is_named(db, key):
+                        lineages.delete_lineage(db, key)
 
         self._attempt(delete)
 

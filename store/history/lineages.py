@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import apsw
 
-from store.layout import PRIVATE
+from store.layout import PRIVATE, TRASH
 
 ASIDE = f"{PRIVATE}/aside"  # no such directory exists: the path of a lineage that another one displaced
 
@@ -91,19 +91,19 @@ def at_or_below(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
     return list(db.execute(query, (path, path + b"/", path + b"0")))
 
 
+def in_trash(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
+    """Keys and paths of the lineages that were at or below a path once, and are in the trash."""
+    once = "SELECT lineage FROM names WHERE dir = ? OR (dir > ? AND dir < ?)"
+    query = f"SELECT key, dir FROM lineages WHERE dir > ? AND dir < ? AND key IN ({once}) ORDER BY dir"
+    trash = os.fsencode(TRASH)
+    return list(db.execute(query, (trash + b"/", trash + b"0", path, path + b"/", path + b"0")))
+
+
 def marks_below(db: apsw.Connection, directory: str) -> list[tuple[bytes, int | None]]:
     """The path of each lineage below a directory, and the mark of its newest version."""
     name = os.fsencode(directory)
     query = "SELECT dir, main_mark FROM lineages WHERE dir > ? AND dir < ?"
     return list(db.execute(query, (name + b"/", name + b"0")))
-
-
-def delete_lineages(db: apsw.Connection, path: str) -> int:
-    """Delete the lineages at or below a path with all their versions; returns their number."""
-    found = at_or_below(db, os.fsencode(path))
-    for key, _ in found:
-        delete_lineage(db, key)
-    return len(found)
 
 
 def delete_lineage(db: apsw.Connection, key: int) -> None:

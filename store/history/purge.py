@@ -25,15 +25,21 @@ class Purged(NamedTuple):
     is_in_present: bool
 
 
-def purge_lineage(db: apsw.Connection, lineage: int, matching: re.Pattern[bytes] | None) -> Purged:
-    """Remove the versions that match, or all but the present one, inside a transaction."""
+def purge_lineage(
+    db: apsw.Connection, lineage: int, matching: re.Pattern[bytes] | None, *, has_files: bool = True
+) -> Purged:
+    """Remove the versions that match, or all but the present one, inside a transaction.
+
+    A lineage without files, which is kept for a snapshot, has no present version.
+    """
     last = db.execute("SELECT last FROM lineages WHERE key = ?", (lineage,)).get
+    present = {last} if has_files else set()
     readable = thinning.decodable(db, lineage)  # what cannot be read may match: it goes too
-    dropped = readable - {last} if matching is None else _matching_versions(db, lineage, matching)
-    versions = thinning.keep_only(db, lineage, readable - (dropped - {last}))
+    dropped = readable - present if matching is None else _matching_versions(db, lineage, matching)
+    versions = thinning.keep_only(db, lineage, readable - (dropped - present))
     if matching is not None:
         _blank_notes(db, lineage, matching)
-    is_in_present = matching is not None and last in dropped
+    is_in_present = matching is not None and bool(dropped & present)
     return Purged(versions, _purge_drafts(db, lineage, matching), is_in_present)
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 import apsw
 
 from store.errors import AlreadyExists, NotFound
 from store.history.versions import Snapshot
+from store.layout import PRIVATE
 
 
 def list_all(db: apsw.Connection) -> list[Snapshot]:
     return [Snapshot(*row) for row in db.execute("SELECT name, at_ns FROM snapshots ORDER BY at_ns DESC, name")]
+
+
+def is_named(db: apsw.Connection, lineage: int) -> bool:
+    """Whether a lineage existed, outside the trash, at the moment of a snapshot."""
+    then = "SELECT dir FROM names WHERE lineage = ? AND from_ns <= s.at_ns ORDER BY from_ns DESC LIMIT 1"
+    paths = db.execute(f"SELECT ({then}) FROM snapshots s", (lineage,))
+    return any(path is not None and not path.startswith(os.fsencode(PRIVATE)) for (path,) in paths)
 
 
 def add(db: apsw.Connection, name: str, at_ns: int) -> None:

@@ -20,7 +20,7 @@ from store.commit.core import Core
 from store.disk import trash
 from store.disk.rejects import Rejects
 from store.errors import Busy, Corrupt
-from store.history import drafts, lineages, purge, reading, thinning
+from store.history import drafts, lineages, purge, reading, snapshots, thinning
 from store.history.retention import DAY_NS, KeptVersion, Retention, all_of, halve, named, protected
 from store.history.versions import owner_of
 from store.sessions.delete import DeleteOperations
@@ -99,19 +99,15 @@ class HistoryUpkeep:
     def _drop_erased(self) -> None:
         """Delete lineages of trash slots that no longer exist, unless a snapshot names them."""
         database = self.core.history.database
-        moments = self._snapshots_ns()
         for key, path in lineages.at_or_below(database.reader, os.fsencode(layout.TRASH)):
-            slot = "/".join(os.fsdecode(path).split("/")[:3])
-            if self.core.disk.stat(slot) is None and not self._is_named(key, moments):
+            if self._is_erased(os.fsdecode(path)) and not snapshots.is_named(database.reader, key):
                 with database.write() as db:
                     lineages.delete_lineage(db, key)
 
-    def _is_named(self, key: int, moments: list[int]) -> bool:
-        """Whether a lineage existed, outside the trash, at the moment of a snapshot."""
-        query = "SELECT dir FROM names WHERE lineage = ? AND from_ns <= ? ORDER BY from_ns DESC LIMIT 1"
-        reader = self.core.history.database.reader
-        paths = (reader.execute(query, (key, at_ns)).get for at_ns in moments)
-        return any(path is not None and not path.startswith(os.fsencode(layout.PRIVATE)) for path in paths)
+    def _is_erased(self, path: str) -> bool:
+        """Whether a lineage is one of a trash slot that no longer exists."""
+        slot = "/".join(path.split("/")[:3])
+        return path.startswith(f"{layout.TRASH}/") and self.core.disk.stat(slot) is None
 
     def _snapshots_ns(self) -> list[int]:
         return [snapshot.at_ns for snapshot in self.core.history.snapshots()]
@@ -162,7 +158,7 @@ class HistoryUpkeep:
         newest = self.retention.newest
         old_ns = time.time_ns() - int(self.retention.whole_days * DAY_NS)
         steps: list[Select] = [lambda found, moments: halve(found, newest, moments)] * _HALVINGS
-        steps.append(lambda found, moments: protected(found[-newest:], newest, moments))
+        steps.append(lambda found, moments: named(found, moments) | protected(found[-newest:], newest))
         steps.append(lambda found, moments: named(found, moments) if found[-1].at_ns < old_ns else all_of(found))
         removed = 0
         for select in steps:
@@ -221,15 +217,16 @@ class HistoryUpkeep:
         if wanted is None:
             rows: Iterable[Any] = reader.execute("SELECT key, dir FROM lineages").fetchall()
         else:
-            rows = [row for path in wanted for row in lineages.at_or_below(reader, os.fsencode(path))]
-        return [(key, os.fsdecode(path)) for key, path in rows]
+            names = map(os.fsencode, wanted)
+            rows = [row for n in names for row in (*lineages.at_or_below(reader, n), *lineages.in_trash(reader, n))]
+        return [(key, os.fsdecode(path)) for key, path in dict.fromkeys(rows)]
 
     def _purge_lineage(self, key: int, path: str, pattern: re.Pattern[bytes] | None, report: PurgeReport) -> None:
         location = owner_of(path)
         try:
             lock = nullcontext() if location is None else self.core.locked(location)
             with lock, self.core.history.database.write(durable=True) as db:
-                purged = purge.purge_lineage(db, key, pattern)
+                purged = purge.purge_lineage(db, key, pattern, has_files=not self._is_erased(path))
         except (Busy, Corrupt) as error:
             log.warning("%s was not purged: %s", path, error)
             report.skipped.append(path)
@@ -249,7 +246,7 @@ class HistoryUpkeep:
             originals = [original for original, _ in slot.moves] if slot is not None else []
             is_wanted = wanted is None or any(_is_below(path, wanted) for path in originals)
             if is_wanted and (pattern is None or self._has_match(f"{layout.TRASH}/{name}", pattern)):
-                self.deleter.purge_slot(name)
+                self.deleter.purge_slot(name, keep_snapshots=False)
                 report.trash_slots += 1
 
     def _has_match(self, directory: str, pattern: re.Pattern[bytes]) -> bool:

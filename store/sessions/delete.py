@@ -226,13 +226,13 @@ class DeleteOperations:
             with suppress(Busy):
                 self.purge_slot(name, timeout_s=0)
 
-    def purge_slot(self, name: str, timeout_s: float | None = None) -> None:
-        """Erase one slot, and the versions of what it contained."""
+    def purge_slot(self, name: str, timeout_s: float | None = None, *, keep_snapshots: bool = True) -> None:
+        """Erase one slot, and the versions of what it contained, but for those that snapshots name."""
         slot = trash.find_slot(self.core.disk, name)
         owners = self._contents(slot) if slot is not None else []
         with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():
             self.core.disk.remove_tree(f"{layout.TRASH}/{name}")
-            self.core.history.erase(f"{layout.TRASH}/{name}")
+            self.core.history.erase(f"{layout.TRASH}/{name}", keep_snapshots=keep_snapshots)
 
 
 def ancestors(location: Location, known: Mapping[Location, IndexEntry]) -> set[Location]:

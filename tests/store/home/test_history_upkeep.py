@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from store import InvalidContent, Message, Store
+from store import InvalidContent, Message, PastFile, Store
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import Rejects
 from store.history.retention import DAY_NS, Retention
@@ -21,6 +21,7 @@ from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
 
 SECRET = "hunter2-hunter2-hunter2"
+KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def numbers(store: Store, what: str) -> list[int]:
@@ -116,6 +117,21 @@ def test_a_history_over_its_limit_loses_old_versions(store: Store) -> None:
     assert store.check().is_clean
 
 
+def test_a_history_over_its_limit_keeps_what_snapshots_name(store: Store) -> None:
+    """However many versions are newer."""
+    fill(store, "s1", 3)
+    text = (store.home / "sessions/s1/session.json").read_bytes()
+    before = store.history.snapshot("before")
+    for number in range(30):
+        store.append("s1", [Message.user(f"later {number}")])
+    store.history.thin(Retention(limit_bytes=1))
+    assert numbers(store, "s1") == [4, *range(15, 35)]
+    tree = store.history.tree_at(before.at_ns)
+    found = tree.find("sessions/s1/session.json")
+    assert isinstance(found, PastFile)
+    assert tree.read(found) == text
+
+
 def test_what_did_not_change_for_long_may_lose_all_versions(store: Store) -> None:
     """The file is recorded again before it is replaced, under a new number."""
     fill(store, "s1", 5)
@@ -156,6 +172,36 @@ def test_versions_that_a_snapshot_names_outlive_the_trash(store: Store) -> None:
     store.history.delete_snapshot("before")
     store._home.upkeep.tidy()
     assert not list(store.history.between(0, 2**62))
+
+
+def test_a_snapshot_shows_sessions_whose_trash_was_emptied(store: Store) -> None:
+    """Until the snapshot is deleted. What no snapshot names goes with the trash."""
+    fill(store, "gone", 1)
+    text = (store.home / "sessions/gone/session.json").read_bytes()
+    before = store.history.snapshot("before")
+    fill(store, "later", 1)
+    store.delete("gone")
+    store.delete("later")
+    store.trash.empty()
+    store._home.upkeep.tidy()
+    tree = store.history.tree_at(before.at_ns)
+    found = tree.find("sessions/gone/session.json")
+    assert isinstance(found, PastFile)
+    assert tree.read(found) == text
+    assert len(list(store.history.between(0, 2**62))) == 2
+    store.history.delete_snapshot("before")
+    store._home.upkeep.tidy()
+    assert not list(store.history.between(0, 2**62))
+    assert store.check().is_clean
+
+
+def test_a_snapshot_shows_sessions_whose_deletion_expired(store: Store) -> None:
+    fill(store, "gone", 1)
+    before = store.history.snapshot("before")
+    store.delete("gone")
+    store._home.services.deleter.purge([slot.name for slot in store.trash.deleted()])
+    assert store.trash.deleted() == []
+    assert list(store.history.tree_at(before.at_ns).iter_names("sessions")) == ["gone"]
 
 
 def test_expired_drafts_are_dropped(store: Store) -> None:
@@ -359,6 +405,24 @@ def test_purging_a_session_keeps_its_present_version_only(store: Store) -> None:
     assert len(store.trash.deleted()) == 1  # of another session
     store.append("s1", [Message.user("afterwards")])
     assert numbers(store, "s1") == [4, 5]
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_purging_removes_what_snapshots_name(store: Store, *, is_emptied: bool) -> None:
+    """By a pattern, or by the name of a session that is deleted."""
+    for id in ("s1", "s2"):
+        store.save(make_session(id, title=KEY))
+    store.history.snapshot("before")
+    for id in ("s1", "s2"):
+        store.delete(id)
+    if is_emptied:
+        store.trash.empty()
+        assert [finding.kind for finding in store.check(secrets=True).findings] == ["secret-in-history"] * 2
+    assert store.history.purge("s1").is_complete
+    assert [version.number for version in store.history.between(0, 2**62)] == [1]
+    assert store.history.purge(matching=KEY).is_complete
+    assert not list(store.history.between(0, 2**62))
+    assert store.check(secrets=True).is_clean
 
 
 def test_a_secret_in_the_present_file_is_reported(store: Store) -> None:
