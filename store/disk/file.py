@@ -66,7 +66,7 @@ class NewFile(NamedTuple):
     mtime_ns: int | None = None
     mode: int | None = None  # overrides the mode of `like`
     owner: tuple[int, int] | None = None  # user and group id; overrides the owner of `like`
-    # The content follows so many bytes of `like`, the file that is now at `path`. Where the
+    # The content follows this number of bytes of `like`, the file that is now at `path`. Where the
     # filesystem can share blocks between files, they are neither read nor written.
     kept_bytes: int = 0
 
