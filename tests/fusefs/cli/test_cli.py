@@ -40,7 +40,7 @@ def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def on_a_terminal(home: Path, *arguments: str) -> str:
+def on_a_terminal(home: Path, *arguments: str, returncode: int = 0) -> str:
     """Output on a terminal, with colours."""
     leader, follower = pty.openpty()
     code = "from fusefs.cli import main; main()"
@@ -52,7 +52,7 @@ def on_a_terminal(home: Path, *arguments: str) -> str:
         while chunk := os.read(leader, 65536):
             shown += chunk
     os.close(leader)
-    assert process.wait(60) == 0
+    assert process.wait(60) == returncode
     return shown.decode()
 
 

@@ -15,6 +15,7 @@ from store.history.authors import Author, acting_as
 from store.history.database import HistoryDatabase
 from store.history.history import History
 from store.history.planning import MIN_STEP_BYTES
+from store.history.steps import WHOLE
 from store.history.versions import SavedVersion, VersionTexts
 from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
@@ -48,6 +49,12 @@ def assert_newest_is_on_disk(store: Store, path: str) -> None:
 def kinds(store: Store, path: str) -> list[str]:
     """What the versions of a path are, oldest first."""
     return [version.what for version in reversed(history_of(store).log(path, limit=1000))]
+
+
+def checkpointed(database: HistoryDatabase) -> bytes:
+    """The file, once everything is in it and the WAL is empty."""
+    assert database.reader.execute("PRAGMA wal_checkpoint(TRUNCATE)").get == (0, 0, 0)
+    return database.path.read_bytes()
 
 
 def append(store: Store, id: str, *texts: str) -> None:
@@ -150,9 +157,14 @@ def test_a_long_run_of_steps_gets_a_new_whole_text(store: Store) -> None:
     seed = os.urandom(20_000).hex()
     for number in range(12):
         append(store, "s1", f"{number} {seed[number * 100 :][:30_000]}", os.urandom(15_000).hex())
-    rows = history_of(store).database.reader.execute("SELECT main_kind FROM versions ORDER BY number").fetchall()
-    assert [kind for (kind,) in rows].count(1) > 1
-    assert sum(len(row) for row in rows) < MIN_STEP_BYTES
+    query = "SELECT main_kind, length(main_data) FROM versions ORDER BY number"
+    rows: list[tuple[int, int]] = history_of(store).database.reader.execute(query).fetchall()
+    assert [kind for kind, _ in rows].count(WHOLE) > 1
+    whole_bytes = step_bytes = 0
+    for kind, size_bytes in rows:
+        whole_bytes = size_bytes if kind == WHOLE else whole_bytes
+        step_bytes = 0 if kind == WHOLE else step_bytes + size_bytes
+        assert step_bytes <= max(whole_bytes, MIN_STEP_BYTES)
     assert_newest_is_on_disk(store, "sessions/s1")
     for version in history_of(store).log("sessions/s1", limit=100):
         assert store.history.read(version).main is not None
@@ -306,9 +318,15 @@ def test_a_deleted_session_takes_its_versions_to_the_trash_and_back(store: Store
 def test_an_erased_session_is_erased_from_the_history(store: Store) -> None:
     """Its bytes are gone from the file as well, once the WAL is checkpointed."""
     store.save(make_session("s1"))
+    append(store, "s1", os.urandom(500).hex())
+    database = history_of(store).database
+    rows = database.reader.execute("SELECT main_data, side_data FROM versions").fetchall()
+    stored = [data for row in rows for data in row if data]
+    assert len(stored) == 4
+    assert all(data in checkpointed(database) for data in stored)
     store.delete("s1")
     store.trash.empty()
-    database = history_of(store).database
+    assert not [data for data in stored if data in checkpointed(database)]
     assert database.reader.execute("SELECT count(*) FROM versions").get == 0
     assert database.reader.execute("SELECT count(*) FROM lineages").get == 0
 

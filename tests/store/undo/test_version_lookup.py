@@ -125,6 +125,6 @@ def test_versions_without_any_record_are_explained(store: Store, home: Path) -> 
     (home / "sessions/found").mkdir(parents=True)
     (home / "sessions/found/session.json").write_bytes(make_document("found"))
     store.maintenance.sweep()
-    if store.history.newest("found") is None:
-        with pytest.raises(NotFound, match="no version has been recorded"):
-            store.history.get_newest("sessions/found")
+    assert store.history.newest("found") is None
+    with pytest.raises(NotFound, match="found: no version has been recorded; that begins with its next change"):
+        store.history.get_newest("sessions/found")
