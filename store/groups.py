@@ -29,7 +29,7 @@ from store.search.usage import Usage, gather
 from store.sessions.cleanup import CleanupMode, CleanupResult, Plan
 from store.sessions.prune import AutoPrune, Keep, PrunePlan, PruneResult
 from store.undo.difference import Difference
-from store.undo.past_tree import PastTree, check_snapshot_name
+from store.undo.past_tree import PastTree
 from store.undo.undo_plan import UndoPlan, UndoRequest, UndoResult
 from store.undo.versions_spec import parse_moment
 from store.workspace.agent_records import BATCH, AgentPlan
@@ -231,9 +231,12 @@ class PastVersions:
         """Return the files of the home at a moment."""
         return self._home.services.moments.tree(at_ns)
 
-    def snapshot(self, name: str) -> Snapshot:
-        """Give this moment a name. AlreadyExists if it is in use."""
-        return self._home.core.history.add_snapshot(check_snapshot_name(name))
+    def snapshot(self, name: str, *, progress: Progress | None = None) -> Snapshot:
+        """Give this moment a name. AlreadyExists if it is in use.
+
+        Sessions that have no version, as in a home of an older GroveFS, get one first.
+        """
+        return self._home.services.moments.take_snapshot(name, progress)
 
     def delete_snapshot(self, name: str) -> None:
         """Delete a name; its versions may then be thinned out. NotFound."""

@@ -129,16 +129,18 @@ class History:
         *,
         author: Author = OUTSIDE,
         what: str = FOUND,
+        is_synced: bool = True,
     ) -> bool:
         """Record the files of a lineage if they are not its newest version. The caller holds its lock.
 
         By default the change is one of another program. `present` are the files, if they have been
-        read: path, whether it is the sidecar, content. False if the history does not work now.
+        read: path, whether it is the sidecar, content. `is_synced` False leaves the sync to the next
+        transaction that is synced. False if the history does not work now.
         """
 
         def record() -> None:
             found = self._recorder.planner.present(path) if present is None else present
-            self._recorder.observe(path, found, author, what=what)
+            self._recorder.observe(path, found, author, what=what, is_synced=is_synced)
 
         return self._attempt(record)
 
@@ -317,6 +319,11 @@ class History:
         """The paths below a directory that have versions now, in order."""
         with self._reading() as db:
             return [os.fsdecode(path) for _, path in lineages.at_or_below(db, os.fsencode(directory))]
+
+    def paths_up_to_date(self, directory: str) -> list[str]:
+        """The paths below a directory whose newest version is kept: it was made once, and not thinned out."""
+        with self._reading() as db:
+            return [os.fsdecode(path) for path in lineages.with_newest(db, os.fsencode(directory))]
 
     def oldest_ns(self) -> int | None:
         """The time of the oldest version of all; None if there is none."""

@@ -91,6 +91,13 @@ def at_or_below(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
     return list(db.execute(query, (path, path + b"/", path + b"0")))
 
 
+def with_newest(db: apsw.Connection, directory: bytes) -> list[bytes]:
+    """The paths of the lineages below a directory whose newest version is kept."""
+    newest = "SELECT 1 FROM versions v WHERE v.lineage = l.key AND v.number = l.last"
+    query = f"SELECT dir FROM lineages l WHERE dir > ? AND dir < ? AND EXISTS ({newest})"
+    return [path for (path,) in db.execute(query, (directory + b"/", directory + b"0"))]
+
+
 def in_trash(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
     """Keys and paths of the lineages that were at or below a path once, and are in the trash."""
     once = "SELECT lineage FROM names WHERE dir = ? OR (dir > ? AND dir < ?)"

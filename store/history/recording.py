@@ -124,10 +124,11 @@ class Recorder:
         *,
         what: str = FOUND,
         note: str = "",
+        is_synced: bool = True,
     ) -> bool:
         """Record the files of a lineage if they differ from its newest version; returns whether they did."""
         lineage = find_lineage(self.database.reader, path)
-        recorded = self._record_present(path, lineage, present, author, what=what, note=note)
+        recorded = self._record_present(path, lineage, present, author, what=what, note=note, is_synced=is_synced)
         return recorded is not None
 
     def changed_below(self, directory: str) -> list[str]:
@@ -156,6 +157,7 @@ class Recorder:
         *,
         what: str = FOUND,
         note: str = "",
+        is_synced: bool = True,
     ) -> Lineage | None:
         """Record files as the next version, synced: these bytes may be replaced next. None if nothing differs."""
         planned = PlannedVersion(path, lineage, what, note)
@@ -170,7 +172,7 @@ class Recorder:
             return self._restamped(lineage, present)
         self.disk.step("history-found")
         at_ns = min(time.time_ns(), max(mtimes)) if what == FOUND else time.time_ns()
-        with self.database.write(durable=self.disk.durability == "full") as db:
+        with self.database.write(durable=is_synced and self.disk.durability == "full") as db:
             return self._insert(db, planned, at_ns, author, stamps)
 
     def _restamped(self, lineage: Lineage | None, present: Sequence[tuple[str, bool, File | None]]) -> Lineage | None:

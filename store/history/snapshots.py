@@ -1,4 +1,4 @@
-"""Snapshots: names for moments. A snapshot copies nothing; the versions of its moment are never thinned out."""
+"""Snapshots: names for moments. The versions of such a moment are never thinned out."""
 
 from __future__ import annotations
 

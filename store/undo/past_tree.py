@@ -2,7 +2,7 @@
 
 A tree is made from one query and holds no texts. Paths are those that sessions had at that moment. A
 session that has no version, because nothing has changed it since history began, is shown as it is if
-its file is older than the moment.
+its file is older than the moment. So is one whose newest version was thinned out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,9 +19,12 @@ from store import layout
 from store.commit.core import Core
 from store.disk.file import Stamp
 from store.errors import Corrupt, InvalidName, NotFound
-from store.history.versions import SavedVersion, is_session_dir, place_of
+from store.history.database import HistoryUnusable
+from store.history.versions import SavedVersion, Snapshot, is_session_dir, place_of
 from store.index.database import now_ns
 from store.layout import Location
+
+Progress = Callable[[int, int], None]
 
 # Permissions of what is deleted now: nobody but the owner could restore it either.
 _PRIVATE_DIR, _PRIVATE_FILE = 0o700, 0o600
@@ -239,20 +242,39 @@ class Moments:
             is_session = is_session_dir(path)
             if version.main_bytes is not None and layout.is_text(path) and (is_session or place_of(path) is not None):
                 places[path] = _Place(version, version.path, version.at_ns, is_session)
-        for path in self._unrecorded():
+        for location in self._unrecorded():
+            path = location.dir
             info = self.core.disk.stat(f"{path}/{layout.SESSION}")
-            if path not in places and info is not None and info.st_ctime_ns <= at_ns:
+            if info is not None and info.st_ctime_ns <= at_ns:
                 places[path] = _Place(None, path, info.st_mtime_ns, is_session=True)
         return PastTree(self.core, at_ns, places)
 
-    def _unrecorded(self) -> Iterator[str]:
-        """The directories of sessions without any version."""
-        known = set(self.core.history.paths_below(layout.SESSIONS))
+    def _unrecorded(self) -> Iterator[Location]:
+        """The sessions whose present documents are not in the history."""
+        known = set(self.core.history.paths_up_to_date(layout.SESSIONS))
         rows: list[tuple[Any, ...]] = self.core.db.reader.execute("SELECT root, child FROM sessions").fetchall()
         for root, child in rows:
-            path = Location(root, child or None).dir
-            if path not in known:
-                yield path
+            location = Location(root, child or None)
+            if location.dir not in known:
+                yield location
+
+    def take_snapshot(self, name: str, progress: Progress | None = None) -> Snapshot:
+        """Name this moment. Sessions whose documents are not in the history are recorded first.
+
+        Without that, an edit by another program or a deletion would take them from the snapshot. Raises
+        AlreadyExists if the name is in use, Busy if such a session is locked for long.
+        """
+        check_snapshot_name(name)
+        found = list(self._unrecorded())
+        for done, location in enumerate(found, 1):
+            with self.core.locked(location):
+                # The snapshot itself is synced, and everything that was recorded before with it.
+                is_recorded = self.core.history.observe(location.dir, is_synced=False)
+            if not is_recorded:
+                raise HistoryUnusable(f"no snapshot was made: {self.core.history.state().problem}")
+            if progress is not None:
+                progress(done, len(found))
+        return self.core.history.add_snapshot(name)
 
 
 def check_snapshot_name(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
 from fusefs.cli.terminal import echo
 from store import Snapshot, Timestamp
 from store.undo.versions_spec import local_text
@@ -23,8 +23,8 @@ def snapshot(
 ) -> None:
     """Give the present moment a name, or list such names, newest first.
 
-    A mount shows all sessions as they were then in snapshots/NAME, which rsync can copy while agents go on. Nothing is
-    copied when a snapshot is made; the history keeps its versions until the snapshot is deleted.
+    A mount shows all sessions as they were then in snapshots/NAME, which rsync can copy while agents go on. A
+    snapshot copies only sessions that have no version yet; the history keeps its versions until it is deleted.
 
     Example: grovefs snapshot before-cleanup && rsync -a mnt/snapshots/before-cleanup/ /backup/
     """
@@ -37,7 +37,8 @@ def snapshot(
             store.history.delete_snapshot(name)
             found = []
         else:
-            found = [store.history.snapshot(name)]
+            with progress_bar("recording sessions without a version") as progress:
+                found = [store.history.snapshot(name, progress=progress)]
     if as_json:
         print_json([_as_dict(each) for each in found] if name is None else _outcome(name, found))
     elif name is None:

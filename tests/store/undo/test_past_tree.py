@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from store import InvalidName, Message, PastDir, PastFile, PastTree, Session, Store
+from store.history import lineages, thinning
+from store.history.database import HistoryUnusable
 from tests.builders import files_below, make_document, make_session
 from tests.store.undo.test_version_lookup import retitle
 
@@ -176,3 +178,62 @@ def test_only_moments_that_are_kept_exist(store: Store) -> None:
 def test_names_of_snapshots_are_names_of_files(store: Store, name: str) -> None:
     with pytest.raises(InvalidName, match="cannot be the name of a snapshot"):
         store.history.snapshot(name)
+
+
+# -- sessions that are not in the history ------------------------------------------------------------
+
+
+def home_without_versions(home: Path) -> dict[str, bytes]:
+    """As an older GroveFS left it; returns the documents."""
+    with Store.open(home, background=False, history=False) as store:
+        root = make_session("r", title="then")
+        store.save(root)
+        store.save(Session.new_child_of("c", root, "m", "the child"))
+        store.save(make_session("edited"))
+        store.save(make_session("renamed"))
+    return documents(home)
+
+
+def test_a_snapshot_keeps_sessions_that_had_no_version(home: Path) -> None:
+    """Whatever happens to them afterwards: deletion, a rename, an edit by the store or on disk."""
+    then = home_without_versions(home)
+    calls: list[tuple[int, int]] = []
+    with Store.open(home, background=False) as store:
+        before = store.history.snapshot("before", progress=lambda done, total: calls.append((done, total)))
+        store.delete("r")
+        store.trash.empty()
+        store.rename("renamed", "other")
+        (home / "sessions/edited/session.json").write_bytes(make_document("edited", title="on disk"))
+        store.append("edited", [Message.user("more")])
+        assert contents(store.history.tree_at(before.at_ns)) == then
+        versions = store.history.between(0, before.at_ns)
+        assert {(version.what, version.author.via) for version in versions} == {("found", "outside")}
+        store.history.snapshot("again", progress=lambda done, total: calls.append((done, total)))
+        assert store.check().is_clean
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_no_snapshot_is_made_while_versions_are_not_kept(home: Path) -> None:
+    home_without_versions(home)
+    with Store.open(home, background=False, history=False) as store:
+        with pytest.raises(HistoryUnusable, match="no snapshot was made: turned off"):
+            store.history.snapshot("before")
+        assert store.history.snapshots() == []
+
+
+def test_a_session_whose_versions_were_thinned_out_is_shown_as_it_is(store: Store, home: Path) -> None:
+    """Not as an older version that a snapshot names, and not as missing."""
+    store.save(make_session("named"))
+    first = store.history.snapshot("first")
+    retitle(store, "named", "later")
+    store.save(make_session("other"))
+    with store._core.history.database.write() as db:
+        for key, path in lineages.at_or_below(db, b"sessions"):
+            thinning.keep_only(db, key, {1} if path == b"sessions/named" else set())
+    then = documents(home)
+    assert contents(store.history.tree_at(now_ns())) == then
+    second = store.history.snapshot("second")
+    store.delete("other")
+    store.append("named", [Message.user("more")])
+    assert contents(store.history.tree_at(second.at_ns)) == then
+    assert list(store.history.tree_at(first.at_ns).iter_names("sessions")) == ["named"]
