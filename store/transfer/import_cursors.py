@@ -15,6 +15,7 @@ import orjson
 from store import layout
 from store.commit.core import Core
 from store.layout import Location
+from store.transfer.formats.coerce import source_host
 from store.transfer.formats.importer import ImportProblem, SourceUnit
 from store.transfer.formats.source import Source
 
@@ -99,7 +100,8 @@ def state_of(source: Source, unit: SourceUnit, *, by_file: bool) -> UnitState:
 
 
 def _key(source: Source, format: str, unit: SourceUnit) -> str:
-    return f"{_PREFIX}{_digest([format, source.display_path(unit.key)])}"
+    host = source_host.get()
+    return f"{_PREFIX}{_digest([format, source.display_path(unit.key), *([host] if host else [])])}"
 
 
 def _digest(parts: Iterable[Any]) -> str:

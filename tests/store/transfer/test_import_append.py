@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -50,7 +51,7 @@ class Followed:
     """A source that grows, the home that follows it, and homes of fresh imports to compare it with."""
 
     def __init__(self, place: Path, store: Store, path: str) -> None:
-        self.place, self.store = place, store
+        self.place, self.store, self.host = place, store, ""
         self.source, self.name = place / "user" / path.split("/")[0], path.partition("/")[2]
         self.file = self.source / self.name
         self.file.parent.mkdir(parents=True)
@@ -63,7 +64,7 @@ class Followed:
         names = {"claude": "claude-code", "copilot": "copilot-cli", "qwen": "qwen-code"}
         agent = self.source.name.removeprefix(".")
         format = names.get(agent, agent)
-        return dict(self.store.imports.run(str(self.source), format=format, paths={self.name}).counts)
+        return dict(self.store.imports.run(str(self.source), format=format, paths={self.name}, host=self.host).counts)
 
     def session_files(self, home: Path) -> dict[str, Any]:
         """All files of all sessions, parsed where their text may differ; not the receipts' positions."""
@@ -81,7 +82,7 @@ class Followed:
         """The home is as a fresh import of the file would be, and undamaged."""
         fresh = self.place / "fresh"
         with Store.open(fresh, background=False) as other:
-            other.imports.run(str(self.source))
+            other.imports.run(str(self.source), host=self.host)
         assert self.session_files(self.store.home) == self.session_files(fresh)
         shutil.rmtree(fresh)
         assert self.store.check().findings == []
@@ -275,6 +276,18 @@ def test_resumed_and_forked_sources_are_linked(claude: Followed) -> None:
     claude.check()
 
 
+def test_log_of_another_machine_is_read_on(claude: Followed, appended: list[bool]) -> None:
+    claude.host = "far"
+    start(claude)
+    claude.grow(said("n1", "one more", "assistant"))
+    assert claude.follow() == {"updated": 1}
+    assert appended == [True]
+    claude.check()
+    claude.host = ""
+    claude.follow()  # the same file of this machine is another session
+    assert sorted(entry.id for entry in claude.store.entries()) == ["s1", "s1-far"]
+
+
 def test_compaction_keeps_earlier_messages(claude: Followed, appended: list[bool]) -> None:
     start(claude)
     before = claude.messages()
@@ -423,6 +436,30 @@ def test_kill_at_every_step_loses_and_repeats_nothing(closed: Followed, tmp_path
         if not is_killed:
             assert at > 10
             return
+
+
+@pytest.mark.parametrize("step", ["write-temp", "journal", "move"])
+def test_refused_write_leaves_the_cursor(closed: Followed, appended: list[bool], step: str) -> None:
+    """A full disk: nothing changes, and the next try catches up."""
+    refused: list[bool] = []
+
+    def fail(name: str) -> None:
+        if refused and name == step:
+            refused.clear()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Store.open(closed.store.home, background=False, step=fail) as store:
+        closed.store = store
+        before = closed.session_files(store.home)
+        closed.grow(said("n1", "one more"))
+        refused.append(True)
+        with pytest.raises(OSError, match="No space left"):
+            closed.follow()
+        assert closed.session_files(store.home) == before
+        closed.grow(said("n2", "and more"))
+        assert closed.follow() == {"updated": 1}
+        assert appended == [True]
+        closed.check()
 
 
 def follow_and_kill(followed: Followed, home: Path, at: int) -> bool:
