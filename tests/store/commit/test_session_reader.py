@@ -10,6 +10,7 @@ import pytest
 from store import Busy, Store
 from store.commit import session_reader
 from store.disk.disk import Disk
+from store.disk.file import File
 from store.layout import Location
 from tests.builders import make_session
 
@@ -22,8 +23,8 @@ class RewrittenOnEachRead(Disk):
         self.path = home / "sessions/s1/session.json"
         self.times = times
 
-    def read(self, path, limit=None):  # type: ignore[no-untyped-def]
-        file = super().read(path, limit)
+    def read(self, path: str, limit: int | None = None, *, start: int = 0) -> File | None:
+        file = super().read(path, limit, start=start)
         if path.endswith("session.json") and self.times > 0:
             self.times -= 1
             copy = self.path.with_name("copy")
