@@ -42,7 +42,7 @@ SCRIPTS = {
     "perl": f'perl -pi -e "{_REPLACE}" session.json',
     "jq": f"{_JQ} session.json > t.$WHO && sleep 0.2 && mv t.$WHO session.json",
     "jqacross": f"{_JQ} session.json > $ASIDE/$WHO && sleep 0.2 && mv $ASIDE/$WHO session.json",
-    "pipe": f'cat session.json | sed "{_REPLACE}" > t.$WHO && mv t.$WHO session.json',
+    "pipe": f'set -o pipefail; cat session.json | sed "{_REPLACE}" > t.$WHO && mv t.$WHO session.json',
     "across": f'sed "{_REPLACE}" session.json > $ASIDE/$WHO && sleep 0.2 && mv $ASIDE/$WHO session.json',
     "copy": f'sed "{_REPLACE}" session.json > $ASIDE/$WHO && sleep 0.2 && cp $ASIDE/$WHO session.json',
     "git": f"set -e; cd ../{RESTORED}; [ -e $ASIDE/repo ] || git init -q --bare $ASIDE/repo; "
@@ -157,6 +157,7 @@ class Person:
             self.accepted, self.saves = number, self.saves + 1
         elif self.name in SECOND_MOUNT and re.search(_MISSED, error):
             self.missed += 1
+            (self.directory / f"t.{self.name}").unlink(missing_ok=True)  # the script's own; it would try again
         else:
             errors = self.directory.parent.parent / ".grovefs/errors.jsonl"
             self.refused.append("\n".join([f"{self.name}: {error.strip()}", *errors.read_text().splitlines()[-3:]]))
