@@ -337,7 +337,7 @@ class Files:
             raise
         buffer.committed(request, result)
         if request.content is not None and buffer.path_info.kind in CHECKED:
-            self.evidence.note_saved(process, path, buffer.base_stamp, result.draft)
+            self.evidence.note_saved(process, path, buffer.base_stamp, result.draft, result.base)
             buffer.opened_at = self.evidence.now
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:

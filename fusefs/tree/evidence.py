@@ -14,7 +14,6 @@ Such relatives, and the script that runs them, count for a process that has read
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -50,7 +49,7 @@ class _History:
     """What one process did with one document."""
 
     events: list[_Event] = field(default_factory=list)
-    used_by_relative: _Event | None = None  # a save by a process that had read nothing itself
+    used: set[int] = field(default_factory=set)  # events that went into a save by a relative
 
     def until(self, before: int) -> list[_Event]:
         """The last save up to an event number, and what was opened between that save and the number."""
@@ -58,11 +57,9 @@ class _History:
         saves = [place for place, event in enumerate(events) if event.is_save]
         return events[saves[-1] :] if saves else events
 
-    def for_relatives(self) -> list[_Event]:
-        """What counts for a relative. What was opened before a relative's last save went into that save."""
-        used = self.used_by_relative
-        events = self.until(sys.maxsize)
-        return [used, *(event for event in events if event.at > used.at)] if used is not None else events
+    def for_relatives(self, before: int) -> list[_Event]:
+        """What counts for a relative: what has not gone into the save of another one."""
+        return [event for event in self.until(before) if event.at not in self.used]
 
 
 @dataclass
@@ -97,13 +94,32 @@ class Evidence:
                 events = known.documents[path].events
                 events[:] = [e._replace(stamp=new) if e.stamp == old else e for e in events]
 
-    def note_saved(self, process: Process, path: str, stamp: Stamp | None, draft: int | None) -> None:
-        """A save was accepted. `draft` is the text as typed, if a merge stored another one."""
-        event = _Event(self.now + 1, stamp if draft is None else None, True, draft, time.time_ns())
-        for known in self._relatives(process):
-            if path in known.documents:
-                known.documents[path].used_by_relative = event
-        self._note(process, path, event)
+    def note_saved(
+        self, process: Process, path: str, stamp: Stamp | None, draft: int | None, base: Stamp | None = None
+    ) -> None:
+        """A save was accepted. `draft` is the text as typed, if a merge stored another one.
+
+        A process that has read nothing itself (mv, cp) saves what a relative (jq) has made of `base`.
+        """
+        known = self._known.get(process.key) if process.key is not None else None
+        if base is not None and (known is None or path not in known.documents):
+            self._use(process, path, base)
+        self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft, time.time_ns()))
+
+    def _use(self, process: Process, path: str, base: Stamp) -> None:
+        """A version that relatives had went into a save: each save of it, and the last time it was read.
+
+        Others may have read it too, and their texts may still be on their way.
+        """
+        histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
+        found = [(event, history) for history in histories for event in history.events if event.stamp == base]
+        reads = [(event.at, history) for event, history in found if not event.is_save and event.at not in history.used]
+        for event, history in found:
+            if event.is_save:
+                history.used.add(event.at)
+        if reads:
+            at, history = max(reads, key=lambda read: read[0])
+            history.used.add(at)
 
     def _note(self, process: Process, path: str, event: _Event) -> None:
         if process.key is None:
@@ -147,7 +163,7 @@ class Evidence:
         history = known.documents.get(path) if known is not None else None
         events = history.until(before) if history is not None else []
         save = events[0] if events and events[0].is_save else None
-        relatives = [] if events else self._had_by_relatives(process, path)
+        relatives = [] if events else self._had_by_relatives(process, path, before)
         return Writer(
             process.author,
             process.key,
@@ -159,9 +175,9 @@ class Evidence:
             opened_ns=_last_opened_ns(events or relatives),
         )
 
-    def _had_by_relatives(self, process: Process, path: str) -> list[_Event]:
+    def _had_by_relatives(self, process: Process, path: str, before: int) -> list[_Event]:
         histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
-        return [event for history in histories for event in history.for_relatives()]
+        return [event for history in histories for event in history.for_relatives(before)]
 
     def _relatives(self, process: Process) -> list[_Known]:
         """Other processes that work on the same thing, active within the last ten minutes."""

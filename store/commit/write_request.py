@@ -104,6 +104,7 @@ class PutResult(NamedTuple):
     is_changed: bool  # False: nothing had to be stored
     draft: int | None = None  # as in CommitResult
     merged_info: os.stat_result | None = None  # of the file, if a merged text was stored instead of the typed one
+    base: Stamp | None = None  # of the version that the text was edited from, if that was found
 
 
 class CommitResult(NamedTuple):
@@ -114,6 +115,7 @@ class CommitResult(NamedTuple):
     # Key of the draft, if the file does not have the typed bytes now: a merged text was stored, or,
     # where the typed text was an unchanged older version, nothing.
     draft: int | None = None
+    base: Stamp | None = None  # of the version that the text was edited from, if that was found
 
 
 class UnfinishedCommit(OSError):

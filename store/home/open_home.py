@@ -236,8 +236,8 @@ class OpenHome:
             self.services.pruner.run_if_due(self._auto_prune)
         core.db.checkpoint()
 
-    def _tidy_history(self) -> None:
-        self.upkeep.tidy()
+    def _tidy_history(self) -> float | None:
+        return self.upkeep.tidy()
 
     def _on_commit(self) -> None:
         if self._housekeeper is not None:

@@ -168,7 +168,7 @@ class Moves:
     def _can_merge(self, request: RenameRequest) -> bool:
         """Whether the file is an edit of the target, and the versions it may have started from are known."""
         writer, kind = request.writer, request.target.kind
-        if request.on_conflict != "merge" or request.source.kind in CHECKED or not self.core.history.is_working:
+        if request.on_conflict != "merge" or request.source.kind in CHECKED or not self.core.history.is_on:
             return False
         has_evidence = writer is not None and (writer.opened or writer.relatives or writer.last_draft is not None)
         return kind is PathKind.DOCUMENT or (kind is PathKind.STATE_JSON and bool(has_evidence))

@@ -158,7 +158,7 @@ class Namespace:
         elif target.kind is PathKind.STATE_TEXT:  # the same text, but mode and time are as on any filesystem
             self._set_known_attributes(request)
         info = result.merged_info or self._stat_committed(request, is_changed=result.is_changed)
-        return CommitResult(result.is_changed, info, result.draft)
+        return CommitResult(result.is_changed, info, result.draft, result.base)
 
     def _put(self, request: WriteRequest, raw: bytes) -> PutResult:
         if request.target.kind is PathKind.DOCUMENT:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from store.disk.file import Stamp
 from store.documents import json_text
 from store.documents.merge import UPDATED_AT, distance
 from store.documents.merge_messages import MESSAGES, content_of, match
@@ -37,6 +38,7 @@ class Candidate:
     number: int | None = None  # of a version
     is_exact: bool | None = None  # whether it is the typed text; None: compare the bytes
     known_said_ns: int | None = None  # its updated_at, if that is known without reading the text
+    stamp: Stamp | None = None  # of the file that its writer opened, if it was found by that
 
     @cached_property
     def text(self) -> bytes:

@@ -19,7 +19,7 @@ import apsw
 from store import layout
 from store.commit.core import Core
 from store.commit.write_request import WriteRequest, stale_error
-from store.disk.file import File
+from store.disk.file import File, Stamp
 from store.documents import json_text
 from store.documents.document import Document
 from store.documents.json_splice import same
@@ -41,6 +41,7 @@ class Resolution(NamedTuple):
 
     raw: bytes | None
     is_merged: bool = False
+    base: Stamp | None = None  # of the version that the typed text was edited from, if that was found
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,11 @@ class Merging:
     core: Core
 
     def is_possible(self, request: WriteRequest) -> bool:
-        """Whether bases can be found. If not, a stale save is refused."""
-        return request.base_text is not None or self.core.history.is_working
+        """Whether bases can be found. If not, a stale save is refused.
+
+        A history that cannot be written, because it is locked or the disk is full, can still be read.
+        """
+        return request.base_text is not None or self.core.history.is_on
 
     def resolve(self, request: WriteRequest, typed: Document, current: File) -> Resolution:
         """Decide what is stored of a document. Raises Conflict, or MergeConflict with the values of both sides."""
@@ -59,8 +63,10 @@ class Merging:
             search = CandidateSearch(self.core.history, request, typed.raw, said_ns, current, past)
             decision = decide(search.evidence())
             if decision.action == "merge":
-                return _merged(decision.bases, request, typed, current)
-            return self._applied(decision, request, typed.raw)
+                resolution = _merged(decision.bases, request, typed, current)
+            else:
+                resolution = self._applied(decision, request, typed.raw)
+            return resolution._replace(base=_base_of(decision, current))
 
     def resolve_object(self, request: WriteRequest, raw: bytes, current: File) -> Resolution:
         """The same for any other JSON object. Without evidence the request's own base is checked."""
@@ -72,8 +78,10 @@ class Merging:
                 return Resolution(raw)
             decision = decide(known)
             if decision.action == "merge":
-                return _merged_object(decision.bases[0], request, raw, current)
-            return self._applied(decision, request, raw)
+                resolution = _merged_object(decision.bases[0], request, raw, current)
+            else:
+                resolution = self._applied(decision, request, raw)
+            return resolution._replace(base=_base_of(decision, current))
 
     def check_sidecar(self, request: WriteRequest, old: dict[str, Any], new: dict[str, Any], side: File) -> None:
         """Raise MergeConflict if a change of session.json would undo one made in runtime.json alone meanwhile.
@@ -177,6 +185,12 @@ def _timeless(document: dict[str, Any]) -> dict[str, Any]:
 
 
 # -- refusals --------------------------------------------------------------------------------------
+
+
+def _base_of(decision: Decision, current: File) -> Stamp | None:
+    if decision.bases:
+        return decision.bases[0].stamp
+    return current.stamp if decision.action == "take" else None
 
 
 @contextmanager

@@ -127,12 +127,13 @@ class PutOperation:
         if not resolution.is_merged:
             self._check_sidecar(request, committed, typed)
             self._commit(request, committed, typed)
-            return PutResult(True)
+            return PutResult(True, base=resolution.base)
         merged = parse_document(resolution.raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(merged.raw, merged.data, path)
         self._check_sidecar(request, committed, merged)
         self._commit(replace(request, content=merged.raw, mtime_ns=None), committed, merged)
-        return PutResult(True, self.merging.keep_draft(request, typed.raw), self.core.disk.stat(path))
+        draft = self.merging.keep_draft(request, typed.raw)
+        return PutResult(True, draft, self.core.disk.stat(path), resolution.base)
 
     def _check_sidecar(self, request: WriteRequest, committed: _Committed, new: Document) -> None:
         """A change of session.json is applied to the sidecar, and must not undo what others changed there."""

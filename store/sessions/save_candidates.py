@@ -7,7 +7,7 @@ the `updated_at` of the typed text, nothing else is looked up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store import layout
 from store.commit.agreement import PastText
@@ -47,7 +47,7 @@ class CandidateSearch:
         same_time = [c for c in opened if c.said_ns == self.typed.said_ns]
         if self.said_ns is None:
             same_time = []
-        elif not same_time and pinned is None:
+        elif not same_time and pinned is None and not self._was_absent():
             same_time = [*self._same_time(writer, self.said_ns)]
         return SaveEvidence(
             self.typed,
@@ -69,17 +69,26 @@ class CandidateSearch:
         if self.request.base_text is None:  # else the history is not needed, and may not work
             version = self.history.with_stamp(self._path, self._name, file.stamp)
         if version is None:
-            return Candidate(("present", 0), file.stamp.mtime_ns, lambda: file.data, known_said_ns=self._no_time)
+            return Candidate(
+                ("present", 0), file.stamp.mtime_ns, lambda: file.data, known_said_ns=self._no_time, stamp=file.stamp
+            )
         said_ns = version.said_ns if self._is_main and self._no_time is None else self._no_time
         key = ("version", version.key)
-        return Candidate(key, version.at_ns, lambda: file.data, version.shown_number or 0, known_said_ns=said_ns)
+        return Candidate(
+            key,
+            version.at_ns,
+            lambda: file.data,
+            version.shown_number or 0,
+            known_said_ns=said_ns,
+            stamp=file.stamp,
+        )
 
     def _find(self, stamp: Stamp) -> Candidate | None:
         """The version that was stored as the file with this stamp."""
         if stamp == self.current.stamp:
             return self.present
         version = self.history.with_stamp(self._path, self._name, stamp)
-        return self._candidate(version) if version is not None else None
+        return replace(self._candidate(version), stamp=stamp) if version is not None else None
 
     def _candidate(self, version: SavedVersion) -> Candidate:
         if ("version", version.key) == self.present.key:
@@ -125,6 +134,13 @@ class CandidateSearch:
                 "it was opened from is not kept any more; the newer version is kept"
             )
         return found
+
+    def _was_absent(self) -> bool:
+        """Whether the writer opened a name that did not exist: it cannot have read what is there now."""
+        base = self.request.base
+        if base is None or self.request.unlinked_first:
+            return False
+        return (base.main if self._is_main else base.side) is None
 
     def _opened(self, writer: Writer) -> Iterator[Candidate]:
         """What the writer itself had."""

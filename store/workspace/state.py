@@ -168,9 +168,10 @@ class State:
             return PutResult(False, merging.keep_draft(request, raw))
         checked = replace(request, base=None)
         if not resolution.is_merged:
-            return PutResult(self._put_file(checked, raw))
+            return PutResult(self._put_file(checked, raw), base=resolution.base)
         self._put_file(replace(checked, content=resolution.raw, mtime_ns=None), resolution.raw)
-        return PutResult(True, merging.keep_draft(request, raw), self.core.disk.stat(request.target.path))
+        draft = merging.keep_draft(request, raw)
+        return PutResult(True, draft, self.core.disk.stat(request.target.path), resolution.base)
 
     def _put_file(self, request: WriteRequest, raw: bytes) -> bool:
         location, path = request.target.location, request.target.path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from store import Message
-from tests.builders import read_json
+from tests.builders import make_document, read_json
 from tests.mount.conftest import Mount
 
 
@@ -180,3 +181,109 @@ def test_a_program_that_read_and_wrote_nothing_else_may_keep_its_copy(mounted: M
         program.communicate("\n", timeout=60)
         assert program.returncode == 0
     assert (read_json(document)["title"], contents(document)[0]) == ("Root", "changed")
+
+
+# -- programs started by one parent: a text made by one of them is stored by another ---------------------
+
+
+def test_an_edit_between_jq_and_mv_of_one_shell_is_kept(document: Path, place: Path) -> None:
+    """mv has read nothing itself. What sed saved meanwhile is not what jq has read."""
+    script = f'jq .title=\\"T\\" $F > {place}/n; sed -i \'s/"id": "root"/"id": "root", "sed": 1/\' $F; mv {place}/n $F'
+    done = sh(script, document)
+    assert done.returncode == 0, done.stderr
+    found = read_json(document)
+    assert (found["title"], found.get("sed")) == ("T", 1)
+
+
+@pytest.mark.parametrize("store_it", ["cp", "mv"])
+def test_two_texts_made_from_one_version_are_both_kept(document: Path, place: Path, store_it: str) -> None:
+    script = (
+        f'jq \'.messages += [{{"id": "x1", "role": "user", "content": "by A"}}]\' $F > {place}/a; '
+        f'jq .title=\\"B\\" $F > {place}/b; {store_it} {place}/a $F; {store_it} {place}/b $F'
+    )
+    done = sh(script, document)
+    assert done.returncode == 0, done.stderr
+    assert "by A" in contents(document)
+    assert read_json(document)["title"] == "B"
+
+
+@pytest.mark.parametrize("store_it", ["cp", "mv"])
+def test_two_threads_of_one_program_lose_nothing(document: Path, place: Path, store_it: str) -> None:
+    """Every command is a child of this process: all of them are related. A clash may be refused, nothing is lost."""
+    accepted: list[str] = []
+    lock = threading.Lock()
+
+    def loop(name: str) -> None:
+        for number in range(8):
+            key, copy = f"{name}{number}", place / name
+            with copy.open("wb") as file:
+                made = subprocess.run(["jq", f".{key} = 1", document], stdout=file, stderr=subprocess.DEVNULL)
+            if made.returncode or not copy.stat().st_size:
+                continue  # mv of the other thread has just unlinked the document, as on any filesystem
+            if subprocess.run([store_it, copy, document], stderr=subprocess.DEVNULL).returncode == 0:
+                with lock:
+                    accepted.append(key)
+
+    threads = [threading.Thread(target=loop, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(accepted) > 4, accepted
+    assert set(accepted) <= read_json(document).keys()
+
+
+def test_a_status_that_goes_back_and_forth_is_set(document: Path, place: Path) -> None:
+    """A text that was stored is not taken for one that is still on its way, though it is more like the next."""
+    script = (
+        "for i in 1 2 3 4 5; do for status in busy idle; do "
+        f'jq ".state = \\"$status\\" | .n$i$status = 1" $F > {place}/n; cp {place}/n $F; done; done'
+    )
+    done = sh(script, document)
+    assert done.returncode == 0, done.stderr
+    found = read_json(document)
+    assert found["state"] == "idle"
+    assert {f"n{i}{status}" for i in range(1, 6) for status in ("busy", "idle")} <= found.keys()
+
+
+CREATE = """
+import json, os, sys
+text, go = sys.argv[2], os.fdopen(int(sys.argv[3]))
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+print("open", flush=True)
+go.readline()
+os.write(fd, text.encode())
+os.close(fd)
+"""
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_of_two_that_create_a_session_the_second_is_refused(mounted: Mount, later: int) -> None:
+    """It opened a name that did not exist, so it cannot have read what the first one stored there."""
+    directory = mounted.sessions / "new"
+    directory.mkdir()
+    texts = []
+    for number in range(2):
+        data = json.loads(make_document("new"))
+        data["messages"] = [{"id": f"m{number}", "role": "user", "content": f"by {number}"}]
+        data["updated_at"] = f"2026-01-01T00:00:0{number * later}Z"
+        texts.append(json.dumps(data))
+    gates, creators = [os.pipe() for _ in texts], []
+    for text, (reading, _) in zip(texts, gates, strict=True):
+        command = [sys.executable, "-c", CREATE, str(directory / "session.json"), text, str(reading)]
+        creator = subprocess.Popen(
+            command, pass_fds=[reading], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert creator.stdout is not None
+        assert creator.stdout.readline() == "open\n"
+        creators.append(creator)
+    codes = []
+    for creator, (reading, writing) in zip(creators, gates, strict=True):
+        os.write(writing, b"\n")
+        codes.append(creator.wait(60))
+        assert creator.stdout is not None
+        creator.stdout.close()
+        os.close(reading)
+        os.close(writing)
+    assert (codes[0], codes[1] != 0) == (0, True)
+    assert contents(directory / "session.json") == ["by 0"]

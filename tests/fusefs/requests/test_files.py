@@ -413,7 +413,7 @@ async def test_save_succeeds_after_the_index_was_locked(mount: HandlerMount, mon
     after = titled(mount, "After")
     record = Journal._record
 
-    def locked(journal: Journal, commit: Commit, *rest: object) -> None:
+    def locked(journal: Journal, commit: Commit, *rest: object, durable: bool) -> None:
         raise Busy("index.db is locked")
 
     fh = await mount.open(DOCUMENT, os.O_WRONLY | os.O_TRUNC)

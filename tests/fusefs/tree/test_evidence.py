@@ -130,10 +130,38 @@ def test_what_a_relative_has_saved_replaces_what_was_read_before(known: Evidence
         jq, cp = replace(JQ, pid=100 + number), replace(MV, pid=200 + number)
         known.note_opened(jq, PATH, stamp(number))
         assert known.writer(cp, PATH, known.now).relatives == (stamp(number),)
-        known.note_saved(cp, PATH, stamp(number + 1), None)
-    known.note_saved(replace(MV, pid=300), PATH, stamp(5), 77)
+        known.note_saved(cp, PATH, stamp(number + 1), None, stamp(number))
+    known.note_saved(replace(MV, pid=300), PATH, stamp(5), 77, stamp(4))
     assert known.writer(MV, PATH, known.now).relatives == (), "a merged text is kept as a draft"
     assert known.writer(replace(JQ, pid=103), PATH, known.now).opened == (stamp(3),), "its own buffer is older"
+
+
+def test_a_save_uses_one_of_two_texts_made_from_a_version(known: Evidence) -> None:
+    """Two programs read a version, and one text is stored: the other one is still on its way."""
+    other, cp = replace(JQ, pid=101), replace(MV, pid=201)
+    for jq in (JQ, other):
+        known.note_opened(jq, PATH, stamp(1))
+    known.note_saved(cp, PATH, stamp(2), None, stamp(1))
+    assert set(known.writer(MV, PATH, known.now).relatives) == {stamp(1), stamp(2)}
+    known.note_saved(MV, PATH, stamp(3), None, stamp(1))
+    assert set(known.writer(replace(MV, pid=202), PATH, known.now).relatives) == {stamp(2), stamp(3)}
+
+
+def test_a_save_of_a_process_that_has_read_itself_uses_nothing_of_its_relatives(known: Evidence) -> None:
+    """sed -i between jq and mv."""
+    sed = replace(JQ, pid=101)
+    known.note_opened(JQ, PATH, stamp(1))
+    known.note_opened(sed, PATH, stamp(1))
+    known.note_saved(sed, PATH, stamp(2), None, stamp(1))
+    assert set(known.writer(MV, PATH, known.now).relatives) == {stamp(1), stamp(2)}
+
+
+def test_what_relatives_did_after_the_handle_was_opened_does_not_count(known: Evidence) -> None:
+    known.note_opened(JQ, PATH, stamp(1))
+    opened_at = known.now
+    known.note_saved(replace(MV, pid=201), PATH, stamp(2), None, stamp(1))
+    known.note_opened(replace(JQ, pid=101), PATH, stamp(2))
+    assert stamp(2) not in known.writer(MV, PATH, opened_at).relatives
 
 
 def test_unknown_processes_leave_no_evidence(known: Evidence) -> None:
