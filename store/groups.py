@@ -266,9 +266,9 @@ class PastVersions:
             )
         return self._home.upkeep.purge([self.path_of(each) for each in what] or None, matching)
 
-    def state(self) -> HistoryState:
-        """Return whether versions are kept now, how many there are, and their size."""
-        return self._home.core.history.state()
+    def state(self, *, probe: bool = False) -> HistoryState:
+        """Return whether versions are kept now, how many there are, and their size. `probe` tries to write."""
+        return self._home.core.history.state(probe=probe)
 
 
 @dataclass(frozen=True)
@@ -352,9 +352,13 @@ class Maintenance:
         """Raise BambooAtWork while a Bamboo server uses this home."""
         self._home.check_writable()
 
-    def status(self) -> dict[str, Any]:
-        """Return the state of the home for people and monitoring: pending commits, damaged sessions, a server."""
+    def status(self, *, probe: bool = False) -> dict[str, Any]:
+        """Return the state of the home for people and monitoring: pending commits, damaged sessions, a server.
+
+        `probe` also tries whether the history can be written.
+        """
         core = self._home.core
+        missed = len(core.journal.missed.versions())
         return {
             "home": str(self._home.path),
             "sessions": core.index.count(),
@@ -362,7 +366,7 @@ class Maintenance:
             "unfinished": {"/".join(entry): why for entry, why in core.journal.index_failures.items()},
             "damaged": {str(location): why for location, why in core.index.damaged().items()},
             "bamboo": self._home.bamboo.activity(),
-            "history": core.history.state()._asdict(),
+            "history": {**core.history.state(probe=probe).as_json(), "missed": missed},
         }
 
     def erase_all(self) -> None:

@@ -15,7 +15,7 @@ from store.check.finding import Finding, display_path
 from store.commit.core import Core
 from store.documents import secrets
 from store.errors import Busy
-from store.history import steps, thinning
+from store.history import purge, steps, thinning
 from store.history.database import HistoryUnusable
 from store.history.thinning import Undecodable
 from store.history.versions import owner_of
@@ -27,6 +27,7 @@ _READ = (HistoryUnusable, OSError)
 def check_history(context: CheckContext) -> Iterator[Finding]:
     """Versions that cannot be read, and files that are not their newest version."""
     core = context.core
+    yield from _set_aside(core)
     if not core.history.is_on:
         return
     try:
@@ -42,6 +43,14 @@ def check_history(context: CheckContext) -> Iterator[Finding]:
                     yield from _check_lineage(core, key, path)
         except (Busy, PermissionError):  # a session that cannot be read is a finding of its own
             continue
+
+
+def _set_aside(core: Core) -> Iterator[Finding]:
+    """Damaged databases, which the store renamed and began a new one."""
+    for path in purge.set_aside_files(core.history.database):
+        if purge.is_database(path):
+            why = "a damaged history, set aside with the versions from before; delete it when you do not need them"
+            yield Finding("set-aside", f"{layout.PRIVATE}/{path.name}", why)
 
 
 def _lineages(core: Core) -> list[tuple[int, str]]:

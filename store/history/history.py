@@ -20,7 +20,7 @@ from store import layout
 from store.disk.disk import Disk
 from store.disk.file import File, Stamp
 from store.errors import Busy, StoreError
-from store.history import drafts, lineages, reading, snapshots, steps
+from store.history import drafts, lineages, purge, reading, schema, snapshots, steps
 from store.history.authors import OUTSIDE, Author, current_author
 from store.history.database import HistoryDatabase, HistoryUnusable
 from store.history.planning import RecordingPlan
@@ -384,9 +384,12 @@ class History:
         """Whether versions are being kept."""
         return self.is_on and not self._problem
 
-    def state(self) -> HistoryState:
-        """Whether versions are kept now, and how many there are."""
-        count, oldest_ns, problem = 0, None, self._problem
+    def state(self, *, probe: bool = False) -> HistoryState:
+        """Whether versions are kept now, and how many there are.
+
+        `probe` tries to write, for a process that has recorded nothing and so knows of no failure.
+        """
+        count, oldest_ns, problem = 0, None, self._problem or (self._write_problem() if probe else "")
         try:
             with self._reading() as db:
                 [(count, oldest_ns)] = db.execute("SELECT count(*), min(at_ns) FROM versions")
@@ -394,7 +397,20 @@ class History:
             problem = problem or str(error)
         if not self.is_on:
             problem = "turned off"
-        return HistoryState(not problem, problem, self._failed_ns, self._size_bytes(), count, oldest_ns)
+        set_aside = tuple(path.name for path in purge.set_aside_files(self.database) if purge.is_database(path))
+        return HistoryState(not problem, problem, self._failed_ns, self._size_bytes(), count, oldest_ns, set_aside)
+
+    def _write_problem(self) -> str:
+        """Why the history cannot be written; "" if it can. A writer that is only slow gets some patience."""
+        problem = ""
+        for _ in range(PATIENCE if self.is_on and self.database.path.exists() else 0):
+            try:
+                with self.database.write(durable=True) as db:
+                    db.execute(f"PRAGMA user_version = {schema.VERSION}")  # writes a page: a full disk shows
+                return ""
+            except _FAILURES as error:
+                problem = str(error)
+        return problem
 
     def _size_bytes(self) -> int:
         found = (Path(f"{self.database.path}{suffix}") for suffix in ("", "-wal"))

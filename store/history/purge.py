@@ -107,3 +107,8 @@ def erase_log(database: HistoryDatabase) -> bool:
 def set_aside_files(database: HistoryDatabase) -> list[Path]:
     """Damaged databases that were set aside. They may hold anything that the history ever held."""
     return sorted(database.path.parent.glob(f"{database.path.name}.corrupt-*"))
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file that was set aside is the database itself, not its log."""
+    return not path.name.endswith(("-wal", "-shm"))

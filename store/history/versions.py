@@ -11,12 +11,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from store import layout
 from store.disk.file import NewFile, Stamp
 from store.history.authors import Author
 from store.layout import Location
+from store.model.timestamp import Timestamp
 from store.path_kinds import PathKind, classify_path
 
 DIGEST_BYTES = 16
@@ -106,6 +107,14 @@ class HistoryState(NamedTuple):
     bytes: int
     versions: int
     oldest_ns: int | None
+    set_aside: tuple[str, ...] = ()  # names in .grovefs/ of damaged databases
+
+    def as_json(self) -> dict[str, Any]:
+        """The same with times as text: many programs round integers of this size."""
+        times = {"since": self.since_ns, "oldest": self.oldest_ns}
+        shown = {name: Timestamp.from_ns(ns) if ns is not None else None for name, ns in times.items()}
+        others = {name: value for name, value in self._asdict().items() if not name.endswith("_ns")}
+        return {**others, **shown}
 
 
 class Splice(NamedTuple):

@@ -273,7 +273,7 @@ class HistoryUpkeep:
                 report.names = purge.purge_origins(db, pattern)
         for path in purge.set_aside_files(database):
             path.unlink(missing_ok=True)
-            report.set_aside += not path.name.endswith(("-wal", "-shm"))
+            report.set_aside += purge.is_database(path)
         is_index_erased = self.core.db.erase_deleted()
         report.is_log_erased = purge.erase_log(database) and is_index_erased
         self.core.on_commit()

@@ -284,3 +284,16 @@ def test_purged_texts_are_gone_from_a_mount(mounted: Mount) -> None:
     assert b"[redacted]" in moment.read_bytes()
     shown = subprocess.run(["grep", "-rl", "A password", str(mounted.path / "history/root")], capture_output=True)
     assert shown.stdout == b""
+
+
+def test_a_mount_that_keeps_no_versions_says_so(filled: Path, mount_home: MountHome) -> None:
+    """In its status.json, and by the commands that read it."""
+    mount = mount_home(filled, "--no-history")
+    history = read_json(mount.path / ".grovefs/status.json")["history"]
+    assert (history["is_working"], history["problem"]) == (False, "turned off")
+    assert not [name for name in history if name.endswith("_ns")]
+    status = grovefs("status", "--home", filled).stdout
+    assert f"mounted  {mount.path}: versions are NOT KEPT: turned off; mount again without --no-history" in status
+    size = grovefs("history", "size", "--home", filled)
+    assert size.returncode == 1
+    assert f"versions are not being kept by the mount {mount.path}: turned off" in size.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict
 from typing import Annotated
@@ -10,8 +11,9 @@ import typer
 
 from fusefs.cli import completion
 from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, progress_bar
+from fusefs.cli.mount_status import advice, history_problem, iter_mounts_of, set_aside_line
 from fusefs.cli.terminal import echo
-from store import Timestamp
+from store import HistoryState
 from store.home.history_upkeep import PurgeReport
 from store.undo.versions_spec import local_text
 
@@ -23,22 +25,31 @@ app.add_typer(history, name="history")
 def size(home: Home, as_json: Json = False) -> None:
     """Show the size of the history, the number of versions, and since when they are kept.
 
-    Exits with 1 if versions are not being kept now; the reason is shown.
+    Exits with 1 if versions are not being kept now, by the home or by one of its mounts; the reason is shown.
 
     Example: grovefs history size
     """
     with open_store(home) as store:
-        state = store.history.state()
+        state = store.history.state(probe=True)
+        mounts = {os.fsdecode(place): history_problem(status) for place, status in iter_mounts_of(store.home)}
+    without = {place: problem for place, problem in mounts.items() if problem}
     if as_json:
-        oldest = Timestamp.from_ns(state.oldest_ns) if state.oldest_ns is not None else None
-        print_json({**state._asdict(), "oldest_ns": state.oldest_ns, "oldest": oldest})
+        print_json({**state.as_json(), "mounts_without_versions": without})
     else:
-        since = f", the oldest of {local_text(state.oldest_ns)}" if state.oldest_ns is not None else ""
-        echo(f"{plural(state.versions, 'version')} in {state.bytes / 1e6:.1f} MB{since}")
-        if not state.is_working:
-            echo(f"versions are not being kept: {state.problem}")
-    if not state.is_working:
+        _show_state(state, without)
+    if without or not state.is_working:
         raise typer.Exit(1)
+
+
+def _show_state(state: HistoryState, without: dict[str, str]) -> None:
+    since = f", the oldest of {local_text(state.oldest_ns)}" if state.oldest_ns is not None else ""
+    echo(f"{plural(state.versions, 'version')} in {state.bytes / 1e6:.1f} MB{since}")
+    if not state.is_working:
+        echo(f"versions are not being kept: {state.problem}; {advice(state.problem)}")
+    for place, problem in without.items():
+        echo(f"versions are not being kept by the mount {place}: {problem}; {advice(problem)}")
+    for name in state.set_aside:
+        echo(set_aside_line(name))
 
 
 @history.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -13,8 +12,8 @@ import typer
 from fusefs.cli import completion
 from fusefs.cli.app import Home, Json, app, open_store, print_json
 from fusefs.cli.message_names import resolve_message
+from fusefs.cli.mount_status import iter_mounts_of
 from fusefs.cli.terminal import echo
-from fusefs.daemon.fuse_connection import iter_mounted, state_of
 from fusefs.views.html.names import INDEX, path_of
 from store import Location, Store, StoreError
 
@@ -61,17 +60,8 @@ def open_page(
 
 def _mounted_pages(home: Path) -> Path | None:
     """html/ in a mount of the home; None if it is not mounted."""
-    for place, *_ in iter_mounted():
-        mountpoint = Path(place)
-        if state_of(mountpoint) != "mounted":
-            continue
-        try:
-            status = json.loads((mountpoint / ".grovefs/status.json").read_bytes())
-        except (OSError, ValueError):  # of another user, or unmounted meanwhile
-            continue
-        if Path(status.get("home", "")).resolve() == home.resolve() and (mountpoint / "html").is_dir():
-            return mountpoint / "html"
-    return None
+    pages = (mountpoint / "html" for mountpoint, _ in iter_mounts_of(home))
+    return next((place for place in pages if place.is_dir()), None)
 
 
 def _export(store: Store, location: Location | None) -> Path:

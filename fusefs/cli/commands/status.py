@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,23 +11,27 @@ import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json
+from fusefs.cli.mount_status import advice, history_problem, read_status, set_aside_line
 from fusefs.cli.terminal import echo
 from fusefs.daemon.fuse_connection import MOUNTINFO, State, iter_mounted, state_of
 from store import StoreError
 from store.sessions.deletions import group_deletions
+from store.undo.versions_spec import local_text
 
 
 class Mount(NamedTuple):
     mountpoint: Path
     read_only: bool
     state: State
+    history_problem: str = ""  # why it keeps no versions; "" if it does
 
 
 @app.command()
 def status(home: Home, as_json: Json = False) -> None:
     """Show the GroveFS mounts on this machine and the state of the home.
 
-    A dead mount has lost its daemon; `grovefs umount DIR` removes it. Exits with 1 if a mount is dead or does not
+    A dead mount has lost its daemon; `grovefs umount DIR` removes it. A home or mount that keeps no versions says why.
+    Exits with 1 if a mount is dead or does not
     respond, or if the home cannot be opened, is damaged, or has pending commits.
 
     Example: grovefs status --json
@@ -50,7 +53,9 @@ def status(home: Home, as_json: Json = False) -> None:
 def iter_mounts(mountinfo: bytes) -> Iterator[Mount]:
     """The GroveFS mounts in the text of /proc/self/mountinfo, with their state."""
     for place, _, read_only in iter_mounted(mountinfo):
-        yield Mount(place, read_only, state_of(place))
+        state = state_of(place)
+        status = read_status(place) if state == "mounted" else {}
+        yield Mount(place, read_only, state, history_problem(status))
 
 
 def _line(mount: Mount) -> str:
@@ -60,13 +65,18 @@ def _line(mount: Mount) -> str:
         )
     if mount.state == "silent":
         return f"SILENT   {mount.mountpoint}: the daemon does not respond; see .grovefs/mount.log in its home"
-    return f"mounted  {mount.mountpoint}{' (read-only)' if mount.read_only else ''}"
+    return f"mounted  {mount.mountpoint}{' (read-only)' if mount.read_only else ''}{_without_versions(mount)}"
+
+
+def _without_versions(mount: Mount) -> str:
+    problem = mount.history_problem
+    return f": versions are NOT KEPT: {problem}; {advice(problem)}" if problem else ""
 
 
 def _home(home: Path) -> dict[str, Any]:
     try:
         with open_store(home) as store:
-            return {**store.maintenance.status(), "in_trash": len(group_deletions(store.trash.deleted()))}
+            return {**store.maintenance.status(probe=True), "in_trash": len(group_deletions(store.trash.deleted()))}
     except (StoreError, OSError, apsw.Error) as error:
         return {"home": str(home), "error": str(error)}
 
@@ -77,7 +87,8 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"         {state['error']}"
         return
     yield f"         {plural(state['sessions'], 'session')}, {plural(state['in_trash'], 'deletion')} in the trash"
-    yield f"         {_history_line(state['history'])}"
+    for line in _history_lines(state["history"]):
+        yield f"         history: {line}"
     for place, reason in state["damaged"].items():
         yield f"DAMAGED  {place}: {reason}"
     for place, reason in state["unfinished"].items():
@@ -86,9 +97,11 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"         read-only: a Bamboo server is using this home ({state['bamboo']})"
 
 
-def _history_line(history: dict[str, Any]) -> str:
+def _history_lines(history: dict[str, Any]) -> Iterator[str]:
+    oldest = f", the oldest of {local_text(history['oldest'].ns)[:10]}" if history["oldest"] else ""
+    yield f"{plural(history['versions'], 'version')}{oldest}, {history['bytes'] / 1e6:.1f} MB"
     if not history["is_working"]:
-        since = f" since {datetime.fromtimestamp(history['since_ns'] // 10**9)}" if history["since_ns"] else ""
-        return f"history: versions are NOT KEPT{since}: {history['problem']}"
-    oldest = f", the oldest of {date.fromtimestamp(history['oldest_ns'] // 10**9)}" if history["oldest_ns"] else ""
-    return f"history: {plural(history['versions'], 'version')}{oldest}, {history['bytes'] / 1e6:.1f} MB"
+        yield f"versions are NOT KEPT: {history['problem']}; {advice(history['problem'])}"
+    if history["missed"]:
+        yield f"the last version of {plural(history['missed'], 'file')} is not recorded yet; a mount does it when idle"
+    yield from map(set_aside_line, history["set_aside"])
