@@ -269,6 +269,54 @@ def test_other_users_see_no_more_of_the_past_than_of_the_present(
     assert listed.stdout.split() == ["root"]
 
 
+def test_other_users_see_no_more_in_history_and_at_a_snapshot_than_in_sessions(
+    filled: Path,
+    mount_home: MountHome,
+    user: int,  # noqa: F811
+) -> None:
+    """Neither versions nor names of sessions that they cannot read today. The link itself is its owner's."""
+    (filled / "sessions").chmod(0o755)
+    (filled / "sessions/root").chmod(0o755)
+    (filled / "sessions/root/session.json").chmod(0o644)
+    assert grovefs("snapshot", "--home", filled, "monday").returncode == 0
+    append(filled, "root", "after the snapshot")
+    mount = mount_home(filled, "--allow-other")
+    mount.path.parent.chmod(0o755)
+    monday = mount.path / "snapshots" / os.readlink(mount.path / "snapshots/monday") / "sessions"
+    assert sorted(os.listdir(monday)) == ["pinned", "root"]
+    assert as_user(user, "ls", monday).stdout.split() == ["root"]
+    for id, is_shown in (("root", True), ("pinned", False)):
+        versions = sorted((mount.path / "history" / id).glob("*.json"))
+        assert len(versions) == (2 if id == "root" else 1)
+        for path in (*versions, monday / id / "session.json"):
+            assert path.read_bytes()
+            assert (as_user(user, "cat", path).returncode == 0) == is_shown, path
+        listed = as_user(user, "ls", mount.path / "history" / id)
+        assert (listed.stdout != "") == is_shown, id
+    assert as_user(user, "ls", mount.path / "snapshots").stdout == ""
+    old = (monday / "root/session.json").read_bytes()
+    assert b"after the snapshot" not in old
+    assert as_user(user, "cat", monday / "root/session.json").stdout.encode() == old
+
+
+def test_a_mount_without_history_keeps_no_versions(filled: Path, mount_home: MountHome) -> None:
+    """Saves work, and status.json says that the history is turned off. Earlier versions stay."""
+    mount = mount_home(filled, "--no-history")
+    for number in range(3):
+        subprocess.run(
+            ["sed", "-i", f's/"title": *"[^"]*"/"title": "By sed {number}"/', "session.json"],
+            check=True,
+            cwd=mount.sessions / "root",
+        )
+    assert read_json(mount.sessions / "root/session.json")["title"] == "By sed 2"
+    assert read_json(mount.path / ".grovefs/status.json")["history"]["problem"] == "turned off"
+    with Store.open(filled, background=False) as store:
+        titles = [store.history.load(version).title for version in store.history.log("root")]
+    assert "By sed 0" not in titles
+    assert "By sed 1" not in titles
+    assert titles[-1] == "The root"
+
+
 def test_purged_texts_are_gone_from_a_mount(mounted: Mount) -> None:
     """Also those that were read before and are in the kernel's cache."""
     document = mounted.sessions / "root/session.json"

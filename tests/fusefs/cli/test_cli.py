@@ -40,13 +40,17 @@ def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def on_a_terminal(home: Path, *arguments: str, returncode: int = 0) -> str:
-    """Output on a terminal, with colours."""
+def on_a_terminal(home: Path, *arguments: str, returncode: int = 0, typed: bytes = b"") -> str:
+    """Output on a terminal, with colours. With `typed`, the terminal is also the keyboard."""
     leader, follower = pty.openpty()
     code = "from fusefs.cli import main; main()"
     environment = {**os.environ, "GROVEFS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "200"}
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stdout=follower)
+    keyboard = follower if typed else None
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], env=environment, stdin=keyboard, stdout=follower
+    )
     os.close(follower)
+    os.write(leader, typed)
     shown = b""
     with contextlib.suppress(OSError):  # EIO: the terminal was closed
         while chunk := os.read(leader, 65536):

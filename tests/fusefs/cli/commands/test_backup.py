@@ -55,6 +55,30 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return run
 
 
+def versions_of(home: Path, here: Run) -> list[str]:
+    """The numbers of the versions of a session, as `grovefs log` shows them."""
+    return [line.partition("\t")[0] for line in here(home, "log", "fix-login").stdout.splitlines()]
+
+
+def test_without_history_old_versions_are_neither_copied_nor_restored(
+    home: Path, dest: Path, tmp_path: Path, here: Run
+) -> None:
+    """A backup without them also removes those in the destination."""
+    copy = dest / ".grovefs-backup/history.db"
+    assert here(home, "pin", "fix-login").returncode == 0
+    assert here(home, "backup", str(dest)).returncode == 0
+    assert copy.exists()
+    assert here(tmp_path / "whole", "restore", str(dest)).returncode == 0
+    assert versions_of(home, here) == ["2", "1"]
+    assert versions_of(tmp_path / "whole", here) == ["3", "2", "1"]  # the restore is one
+    assert here(tmp_path / "present", "restore", str(dest), "--without-history").returncode == 0
+    assert versions_of(tmp_path / "present", here) == ["1"]
+    assert here(home, "backup", str(dest), "--without-history").returncode == 0
+    assert not copy.exists()
+    assert here(tmp_path / "later", "restore", str(dest)).returncode == 0
+    assert versions_of(tmp_path / "later", here) == ["1"]
+
+
 def test_backup_and_restore_round_trip(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
     first = grovefs(home, "backup", str(dest))
     assert (first.returncode, first.stderr) == (0, "")

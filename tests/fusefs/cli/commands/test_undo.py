@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from store import Message, Store
 from store.history.authors import acting_as
-from tests.fusefs.cli.test_cli import grovefs
+from store.undo.versions_spec import local_text
+from tests.fusefs.cli.test_cli import grovefs, on_a_terminal
 from tests.store.undo.test_undo import AGENT, contents, made, sed
 
 
@@ -43,6 +45,39 @@ def test_nothing_is_undone_without_confirmation(wrong: Path) -> None:
     assert result.returncode == 2
     assert "--yes" in result.stderr
     assert contents(wrong) == before
+
+
+@pytest.mark.parametrize(("typed", "is_undone"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
+def test_the_question_is_answered_on_a_terminal(wrong: Path, typed: bytes, is_undone: bool) -> None:
+    """Only `y` undoes. Else nothing is changed, and the exit code says so."""
+    before = contents(wrong)
+    command = ("undo", "--since", "1h", "--by", "sed", "quiet")
+    shown = on_a_terminal(wrong, *command, returncode=0 if is_undone else 1, typed=typed)
+    assert "Take back 1 change in 1 session? [y/N]" in shown
+    assert ("undone in 1 session;" in shown) == is_undone
+    changed = {name for name, document in contents(wrong).items() if document != before[name]}
+    assert changed == ({"sessions/quiet/session.json"} if is_undone else set())
+
+
+def test_until_ends_the_span_of_time(home: Path) -> None:
+    """Changes made after it stay, and a session changed only then is not in the plan."""
+    with Store.open(home, background=False) as store:
+        for id in ("early", "late"):
+            made(store, id)
+        sed(store, home, "early")
+        until = local_text(store.history.log("early")[0].at_ns)
+        while local_text(time.time_ns()) == until:
+            time.sleep(0.001)
+        sed(store, home, "late")
+    before = contents(home)
+    planned = grovefs(home, "undo", "--since", "1h", "--until", until, "--by", "sed", "--dry-run")
+    assert [line.split("\t")[0] for line in planned.stdout.splitlines()[:-1]] == ["early"]
+    result = grovefs(home, "undo", "--since", "1h", "--until", until, "--by", "sed", "--yes")
+    assert (result.returncode, result.stderr) == (0, "")
+    changed = {name for name, document in contents(home).items() if document != before[name]}
+    assert changed == {"sessions/early/session.json"}
+    nothing = grovefs(home, "undo", "--since", "2h", "--until", "1h", "--by", "sed", "--yes")
+    assert (nothing.returncode, nothing.stdout) == (1, "no change matches; `grovefs log SESSION` lists them\n")
 
 
 def test_undo_and_its_undo(wrong: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def test_log_lists_versions_with_author_and_change(edited: Path) -> None:
     assert rows[3][2].startswith("api: agent (")
     assert grovefs(edited, "log", "fix", "-n", "1").stdout.count("\n") == 1
     assert grovefs(edited, "log", "fix@2").stdout.startswith("2\t")
+
+
+def test_changes_by_commands_name_the_command(edited: Path) -> None:
+    """`cli:`, the command and its process; of the user who ran it."""
+    for command in (["mv", "fix-login", "login"], ["pin", "login"], ["unpin", "login"]):
+        done = grovefs(edited, *command)
+        assert done.returncode == 0, done.stderr
+    authors = [line.split("\t")[2] for line in grovefs(edited, "log", "login", "-n", "3").stdout.splitlines()]
+    commands = ["cli: unpin (PID)", "cli: pin (PID)", "cli: mv (PID)"]
+    assert [re.sub(r"\([1-9]\d*\)", "(PID)", author) for author in authors] == commands
+    [newest] = json.loads(grovefs(edited, "log", "login", "-n", "1", "--json").stdout)
+    assert (newest["author"]["via"], newest["author"]["uid"]) == ("cli", os.getuid())
 
 
 def test_log_json_is_one_array(edited: Path) -> None:
