@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from typing import Any
 
 from store.documents import json_text
@@ -187,6 +188,47 @@ def _check_messages(base: Members, ours: Members, theirs: Members, merged: Membe
     kept = [{m["id"] for m in side["messages"] if "id" in m} for side in (ours, theirs)]
     ids = [m.get("id") for m in base["messages"]]
     assert {id for id in known & kept[0] & kept[1] if ids.count(id) == 1} <= found
+    for side, other in ((ours, theirs), (theirs, ours)):
+        _check_with_ids(base, side, other, merged)
+        _check_texts(base, side, other, merged)
+    _check_untouched(base, ours, theirs, merged)
+
+
+def _check_with_ids(base: Members, side: Members, other: Members, merged: Members) -> None:
+    """A message that only one side added or changed is in the result as that side has it."""
+    before, mine, their, found = (_by_unique_id(document) for document in (base, side, other, merged))
+    shared = _shared_ids(base) | _shared_ids(side) | _shared_ids(other)
+    for id, message in mine.items():
+        is_added = id not in before and id not in their
+        is_changed_here_only = id in before and id in their and alike(their[id], before[id])
+        if id not in shared and (is_added or is_changed_here_only):
+            assert alike(found.get(id), message), f"{id} differs from what its only writer wrote"
+
+
+def _by_unique_id(document: Members) -> dict[str, Members]:
+    shared = _shared_ids(document)
+    return {m["id"]: m for m in document["messages"] if "id" in m and m["id"] not in shared}
+
+
+def _shared_ids(document: Members) -> set[str]:
+    counts = Counter(m["id"] for m in document["messages"] if "id" in m)
+    return {id for id, count in counts.items() if count > 1}
+
+
+def _check_texts(base: Members, side: Members, other: Members, merged: Members) -> None:
+    """A text that only one side wrote is there as often as there, also in messages without id."""
+    elsewhere = {m["content"] for document in (base, other) for m in document["messages"]}
+    written = Counter(m["content"] for m in side["messages"] if m["content"] not in elsewhere)
+    found = Counter(m["content"] for m in merged["messages"])
+    assert {text: found[text] for text in written} == written, "a text that one side wrote is lost, or there twice"
+
+
+def _check_untouched(base: Members, ours: Members, theirs: Members, merged: Members) -> None:
+    """Messages that both sides left alone are there, also without id. Two moves of one may leave it twice."""
+    before, one, other, found = (Counter(_contents(document)) for document in (base, ours, theirs, merged))
+    for text, count in before.items():
+        if one[text] == other[text] == count:
+            assert found[text] >= count, f"a message that nobody removed is lost: {text}"
 
 
 def _check_text(ours: Members, theirs: Members, merged: Merge, how: random.Random) -> None:
