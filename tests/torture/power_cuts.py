@@ -122,8 +122,8 @@ def _write(
                 store.history.snapshot(f"snapshot-{number}")
                 written.snapshots.append(TakenSnapshot(f"snapshot-{number}", versions, disk.position))
 
-    works_of = [partial(live, writer) for writer in range(len(works))]
-    threads = [threading.Thread(target=work) for work in (*works_of, take_snapshots)]
+    threads = [threading.Thread(target=live, args=(writer,)) for writer in range(len(works))]
+    threads.append(threading.Thread(target=take_snapshots))
     for thread in threads:
         thread.start()
     for thread in threads:
