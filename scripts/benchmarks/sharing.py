@@ -41,12 +41,12 @@ with Store.open(sys.argv[1], author="bench") as store:
 
 @dataclass(frozen=True)
 class GroveScale:
-    saves: int = 100
-    appends: int = 40
-    each: int = 40  # appends of each of the eight writers
-    rounds: int = 5
-    seen: int = 60
-    sessions: int = 1_000  # of 20 KB, for a new host
+    saves: int = 60
+    appends: int = 20
+    each: int = 20  # appends of each of the eight writers
+    rounds: int = 3
+    seen: int = 40
+    sessions: int = 300  # of 20 KB, for a new host
 
     @classmethod
     def quick(cls) -> GroveScale:

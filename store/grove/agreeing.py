@@ -40,7 +40,7 @@ from store.grove.prefix_digests import PrefixDigests
 from store.grove.proposing import EditedOutside, Proposal, Proposals
 from store.grove.replica import AgreedFile, Replica
 from store.grove.row_plan import OutsideEdit
-from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, parameters, tree_change
+from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, compact, parameters, tree_change
 from store.grove.units import location_of, shard_of, unit_of
 from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
 from store.history.authors import current_author
@@ -294,10 +294,10 @@ class GroveAgreement:
         """Returns None if nothing was agreed to. A row that is held is committed in the same round trip."""
         if is_held:
             with connection.pipeline():
-                cursor = connection.execute(STATEMENT, values)
+                cursor = connection.execute(STATEMENT, compact(values))
                 connection.commit()
         else:
-            cursor = connection.execute(STATEMENT, values)
+            cursor = connection.execute(STATEMENT, compact(values))
         row = cursor.fetchone()
         if connection.warnings:  # such as: committed locally, but perhaps not replicated
             raise _Warned("the database warned about this commit")

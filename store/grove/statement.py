@@ -9,6 +9,7 @@ changed: with several units, or with a tree, a division by zero makes the server
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,10 @@ STATEMENT = """
 WITH given AS (
     SELECT * FROM unnest(
         %(units)s::text[], %(was)s::bigint[], %(previous)s::uuid[], %(gone)s::bool[], %(whole)s::bool[],
-        %(digests)s::text[], %(ops)s::bytea[], %(said_ns)s::bigint[]
+        %(digests)s::text[], %(ops)b::bytea[], %(said_ns)s::bigint[]
     ) WITH ORDINALITY AS g (unit, was, previous, gone, whole, digests, ops, said_ns, nth)
 ), open AS (
-    SELECT 1 FROM grove.grove WHERE epoch = %(epoch)s AND frozen IS NULL
+    SELECT 1 FROM grove.grove WHERE epoch = %(epoch)b AND frozen IS NULL
     AND (SELECT count(*) FROM grove.chunks WHERE sha256 = ANY(%(chunks)s::bytea[])) = %(chunk_count)s
 ), tree AS (
     INSERT INTO grove.trees AS t (shard, root, generation, gone)
@@ -36,7 +37,7 @@ WITH given AS (
     RETURNING t.generation
 ), changed AS (
     INSERT INTO grove.units AS u (shard, unit, root, version, token, previous, base, gone, digests, at)
-    SELECT %(shard)s, g.unit, %(root)s, g.was + 1, %(token)s, g.previous, CASE WHEN g.whole THEN g.was + 1 ELSE 0 END,
+    SELECT %(shard)s, g.unit, %(root)s, g.was + 1, %(token)b, g.previous, CASE WHEN g.whole THEN g.was + 1 ELSE 0 END,
         g.gone, g.digests::jsonb, now()
     FROM given g, open
     WHERE (g.was = 0 OR EXISTS (SELECT FROM grove.units x WHERE x.shard = %(shard)s AND x.unit = g.unit))
@@ -57,7 +58,7 @@ WITH given AS (
 ), added AS (
     INSERT INTO grove.log
         (shard, seq, unit, version, token, previous, host, what, via, program, said_ns, generation, at, ops)
-    SELECT %(shard)s, ends.seq - %(count)s + g.nth, g.unit, g.was + 1, %(token)s, g.previous, %(host)s, %(what)s,
+    SELECT %(shard)s, ends.seq - %(count)s + g.nth, g.unit, g.was + 1, %(token)b, g.previous, %(host)b, %(what)s,
         %(via)s, %(program)s, g.said_ns, (SELECT generation FROM tree), now(), g.ops
     FROM given g, ends
     RETURNING seq, unit, version
@@ -108,6 +109,11 @@ def parameters(proposals: Sequence[Proposal], token: str, shard: int, tree: str)
     }
 
 
+def compact(values: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as they are sent: ids take 16 bytes and not 36. `ops` is sent as bytes too, not as hex digits."""
+    return values | {name: uuid.UUID(values[name]) for name in ("token", "host", "epoch")}
+
+
 def agreed_versions(proposals: Sequence[Proposal], token: str, shard: int, last_seq: int) -> list[AgreedVersion]:
     first = last_seq - len(proposals) + 1
     return [
@@ -123,4 +129,4 @@ def _was(proposal: Proposal) -> int:
 
 
 def _digests(proposal: Proposal) -> str:
-    return json.dumps({escape_path(path): digest for path, digest in proposal.digests.items()})
+    return json.dumps({escape_path(path): digest for path, digest in proposal.digests.items()}, separators=(",", ":"))
