@@ -70,8 +70,12 @@ def main() -> None:
             sys.argv[1:] = fstab.run(sys.argv[1:])
     from fusefs.cli.errors import run
 
+    sys.exit(run(_run_command))
+
+
+def _run_command() -> object:
     app = load(needed_families(sys.argv[1:]))
-    sys.exit(run(lambda: app(prog_name="grovefs", standalone_mode=False)))
+    return app(prog_name="grovefs", standalone_mode=False)
 
 
 def needed_families(arguments: Sequence[str]) -> Iterable[str]:

@@ -138,7 +138,8 @@ def _print_columns(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> N
     for place, heading in enumerate(headings):  # ids and times must be easy to copy: only the last column may wrap
         longest = max(cell_len(line[place]) for line in lines)
         is_wrapped = longest > UNWRAPPED_COLUMNS or place == len(headings) - 1
-        table.add_column(heading, min_width=None if is_wrapped else longest)
+        # On a narrow terminal long names fold: one that is cut off cannot be copied.
+        table.add_column(heading, min_width=None if is_wrapped else longest, overflow="fold")
     for line in lines:  # as Text: brackets in a title are not rich markup
         table.add_row(*(Text(cell, _style(heading, cell)) for heading, cell in zip(headings, line, strict=True)))
     Console().print(table)

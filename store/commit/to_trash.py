@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from store import layout
 from store.disk import trash
 from store.disk.file import File, NewFile
 from store.layout import Location
@@ -73,7 +74,8 @@ def is_worth_keeping(path: str, info: os.stat_result) -> bool:
     """Whether a deleted file goes to the trash.
 
     Not if it is empty, hidden, an editor's backup, or not a regular file: editors and rsync create
-    and delete many of these.
+    and delete many of these. The receipt of an import is hidden, but belongs to its session.
     """
     name = path.rpartition("/")[2]
-    return stat.S_ISREG(info.st_mode) and info.st_size > 0 and not name.startswith(".") and not name.endswith("~")
+    is_temporary = (name.startswith(".") and name != layout.RECEIPT) or name.endswith("~")
+    return stat.S_ISREG(info.st_mode) and info.st_size > 0 and not is_temporary

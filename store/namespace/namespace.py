@@ -329,7 +329,8 @@ class Namespace:
             return
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.attachments.remove_file(place.location, place.path, keep=keep)
-        if place.kind is PathKind.LOG and keep and place.location is not None and place.location.is_session:
+        is_recorded = place.kind is PathKind.LOG or place.name == layout.RECEIPT  # `undelete` brings them back
+        if is_recorded and keep and place.location is not None and place.location.is_session:
             return self.logs.remove_log(place.location, place.path)
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)

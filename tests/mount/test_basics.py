@@ -278,3 +278,13 @@ def test_tree_removed_with_rm_r_can_be_restored(mounted: Mount) -> None:
     assert "(2 files)" in result.stdout
     wait_until(lambda: all(path.exists() for path in before))
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_imported_session_removed_with_rm_r_still_knows_its_source(mounted: Mount) -> None:
+    """Without its receipt it would never grow again from its source, nor be resumed."""
+    receipt = mounted.home / "sessions/root/.import.json"
+    receipt.write_text("{}")
+    wait_until(lambda: (mounted.sessions / "root/.import.json").exists())
+    subprocess.run(["rm", "-r", mounted.sessions / "root"], check=True)
+    assert grovefs("undelete", "--home", mounted.home, "root").returncode == 0
+    assert receipt.read_text() == "{}"

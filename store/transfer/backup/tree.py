@@ -203,9 +203,21 @@ def open_backup(source: str | os.PathLike[str]) -> Iterator[BackupTree]:
     if not place.is_dir():
         raise NotFound(f"no backup at {place}: no such directory")
     with BackupTree(place) as tree:
-        if not tree.has_manifest and not any(tree.disk.stat(part) is not None for part in layout.STORED):
-            raise NotFound(f"{place} is not a backup: it has neither {manifest.NAME} nor {layout.SESSIONS}/")
+        if not tree.has_manifest and not _is_home(place):
+            raise NotFound(
+                f"{place} is neither a backup nor a home: it has no {manifest.NAME} and no session. "
+                "To import the sessions of another agent, use `grovefs import`"
+            )
         yield tree
+
+
+def _is_home(place: Path) -> bool:
+    """Whether a directory is a home, or a plain copy of one: other agents have directories of the same names."""
+    if (place / layout.PRIVATE).is_dir() or (place / layout.INDEX_EXPORT).is_file():
+        return True
+    if any(path.is_file() for path in place.glob(f"{layout.STATE}/*/*.*")):
+        return True
+    return next(place.glob(f"{layout.SESSIONS}/*/{layout.SESSION}"), None) is not None
 
 
 def read_link(disk: Disk, path: str) -> str:

@@ -390,11 +390,21 @@ def test_session_copied_back_by_hand_is_found(store: Store, other: Store, dest: 
     assert other.location("child") == Location("root", "child")
 
 
+@pytest.mark.parametrize("path", ["projects/-home-ada-work/48fd.jsonl", "sessions/2026/11/16/rollout-1.jsonl"])
+def test_directory_of_another_agent_is_not_a_backup(store: Store, dest: Path, path: str) -> None:
+    """~/.claude has projects/, ~/.codex has sessions/: their logs must not be copied into the home."""
+    (dest / path).parent.mkdir(parents=True)
+    (dest / path).write_text("{}\n")
+    with pytest.raises(NotFound, match="grovefs import"):
+        store.restore(dest)
+    assert not (store.home / path).exists()
+
+
 def test_directory_that_is_not_a_backup_is_rejected(store: Store, dest: Path) -> None:
     with pytest.raises(NotFound, match="no backup at"):
         store.restore(dest)
     dest.mkdir()
-    with pytest.raises(NotFound, match="is not a backup"):
+    with pytest.raises(NotFound, match="neither a backup nor a home"):
         store.restore(dest)
     with pytest.raises(InvalidName, match="inside"):
         store.restore(store.home)
