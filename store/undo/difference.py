@@ -31,17 +31,23 @@ class Difference:
     def is_empty(self) -> bool:
         return self.old == self.new
 
-    def summary(self) -> str:
-        """One line for a list of versions."""
+    def summary(self, created: str = "created") -> str:
+        """One line for a list of versions. `created` is the word for a text that was not there before."""
         if self.is_empty:
             return "no change"
         if self.new.main is None:
-            return "removed"
+            return self._without_main()
         if self.old.main is None:
-            return f"created{self._size()}"
+            return f"{created}{self._size()}"
         if self.changes is None:
             return summarize_text(_text(self.old.main), _text(self.new.main)) or "white space"
         return summarize(self.changes) or "layout only"
+
+    def _without_main(self) -> str:
+        """`cp -r` and other programs may write the sidecar of a session before its session.json."""
+        if self.old.main is not None or self.new.side is None:
+            return "removed"
+        return f"{'created' if self.old.side is None else 'changed'} {layout.RUNTIME}, without {layout.SESSION}"
 
     def _size(self) -> str:
         """How many messages a new session has."""

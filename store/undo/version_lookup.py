@@ -123,13 +123,10 @@ class VersionLookup:
         read = self.core.history.read_run([*versions, *([oldest] if oldest is not None else [])])
         texts = [*read, NOTHING] if oldest is None else read
         found = iter_differences(reversed(texts), is_session=is_session_dir(_known_as(versions[0])))
-        return list(map(self._summary, reversed(versions), found))[::-1]
-
-    def _summary(self, version: SavedVersion, found: Difference) -> str:
-        if found.old.main is None and version.number > 1:
-            return "the version before is not kept any more"
-        named = version.note or (version.what if version.what in _NAMED else "")
-        return f"{named}: {found.summary()}" if named else found.summary()
+        said = list(map(_summary, reversed(versions), found))[::-1]
+        if oldest is None and versions[-1].number > 1:
+            said[-1] = "the version before is not kept any more"
+        return said
 
     def load(self, version: SavedVersion) -> LoadedSession:
         """The session of a version, as its agent would have loaded it then."""
@@ -146,6 +143,14 @@ class VersionLookup:
             return parse_document(text, name) if text is not None else None
         except InvalidContent:  # not loaded then either
             return None
+
+
+def _summary(version: SavedVersion, found: Difference) -> str:
+    named = version.note or (version.what if version.what in _NAMED else "")
+    if not named:
+        return found.summary()
+    is_back = version.number > 1 and found.old.main is None and found.new.main is not None
+    return found.summary(created=named) if is_back else f"{named}: {found.summary()}"
 
 
 def _location(path: str) -> layout.Location:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from store import Message, NotFound, Session, Store
+from store.history import thinning
+from store.path_kinds import classify_path
 from store.undo.versions_spec import local_text
 from tests.builders import make_document, make_session
 
@@ -98,6 +100,33 @@ def test_renames_and_forks_are_named(edited: Store) -> None:
     edited.fork("login", "second")
     assert edited.history.summaries(edited.history.log("login", limit=1))[0].startswith("moved: ")
     assert edited.history.summaries(edited.history.log("second")) == ["forked from login@4: created, 3 messages"]
+
+
+def test_a_restored_document_is_named(edited: Store) -> None:
+    """The version before, in which it was removed, is kept."""
+    edited.names.remove_file(classify_path("sessions/fix-login/session.json"))
+    edited.trash.undelete(edited.trash.deleted()[0].name)
+    said = edited.history.summaries(edited.history.log("fix-login", limit=2))
+    assert said == ["restored, 3 messages", "removed"]
+
+
+def test_a_session_whose_sidecar_comes_first_is_not_called_removed(edited: Store, home: Path) -> None:
+    """As `cp -r` copies the files of a directory in any order."""
+    source, copy = home / "sessions/fix-login", home / "sessions/copy"
+    copy.mkdir()
+    for name in ("runtime.json", "session.json"):
+        (copy / name).write_bytes((source / name).read_bytes().replace(b'"fix-login"', b'"copy"'))
+        edited._core.history.observe("sessions/copy")
+    edited.maintenance.sweep()
+    said = edited.history.summaries(edited.history.log("sessions/copy"))
+    assert said == ["created, 3 messages", "created runtime.json, without session.json"]
+
+
+def test_a_version_after_one_that_was_thinned_out_says_so(edited: Store) -> None:
+    with edited._core.history.database.write() as db:
+        thinning.keep_only(db, edited.history.log("fix-login")[0].lineage, {3})
+    said = edited.history.summaries(edited.history.log("fix-login"))
+    assert said == ["the version before is not kept any more"]
 
 
 def test_a_change_made_outside_the_store_is_a_version(edited: Store, home: Path) -> None:
