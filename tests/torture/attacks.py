@@ -44,7 +44,7 @@ ATTACKS: list[Attack] = [
     Attack("read-only", "a disk that turns read-only", disks.read_only, minutes=0.5),
     Attack("documents", "malformed documents", fuzz.documents, 8.0, fuzz.BATCH),
     Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 1.5, fuzz_mount.BATCH),
-    Attack("duel", "an agent and people write one session, in every way, for five minutes", duel.duels, minutes=6.0),
+    Attack("duel", "an agent and people write one session, in every way, for five minutes", duel.duels, minutes=9.0),
     Attack("merges", "two random edits of one document", merges.laws, 0.7, merges.BATCH),
     Attack("undo", "a wrong bulk edit of a thousand sessions is undone", undos.cases, minutes=0.4),
     Attack("clients", "real clients of Codex and Claude Code resume an export", real_clients.cases, minutes=1),

@@ -21,8 +21,11 @@ from pathlib import Path
 
 from store import Message, Store
 from tests.builders import make_session
+from tests.grove.groves import assert_clean, files, wait_until
 from tests.mount.terminals import terminal
 from tests.torture.attack import Case
+from tests.torture.hosts.crews import create_grove
+from tests.torture.hosts.world import new_database, running_server
 from tests.torture.mounts import Mounted, mounted
 from tests.torture.places import scratch
 
@@ -293,15 +296,36 @@ def duel(seconds: float, names: list[str] | None = None) -> dict[str, int]:
             other.ended()
 
 
-def _fight(mounts: list[Mounted], aside: Path, seconds: float, names: list[str]) -> dict[str, int]:
+def duel_across_hosts(seconds: float, names: list[str] | None = None) -> dict[str, int]:
+    """The people are on one host of a grove, with two mounts, and the agent is on another."""
+    with running_server() as server, scratch() as place:
+        url = server.url(new_database(server))
+        fill(place / "people")
+        create_grove(url, dict.fromkeys([place / "people", place / "agent"], url))
+        mounts = [Mounted(place / "people", place / f"mnt{number}", place / f"log{number}") for number in range(2)]
+        with ExitStack() as stack:
+            for mount in mounts:
+                mount.path.mkdir()
+                mount.mount()
+                stack.callback(mount.ended)
+                stack.callback(mount.unmount, lazily=True)
+            (place / "aside").mkdir()
+            return _fight(mounts, place / "aside", seconds, names or list(ways()), place / "agent")
+
+
+def _fight(
+    mounts: list[Mounted], aside: Path, seconds: float, names: list[str], agent_home: Path | None = None
+) -> dict[str, int]:
     ends = time.monotonic() + seconds
     people = [_person(name, mounts[name in SECOND_MOUNT], aside, ends) for name in names]
-    agent = Agent(mounts[0].home, ends)
+    agent = Agent(agent_home or mounts[0].home, ends)
     with ExitStack() as stack:
         for work in [agent.run, *(lambda p=p: ways()[p.name](p) for p in people)]:
             thread = threading.Thread(target=work)
             thread.start()
             stack.callback(thread.join)
+    if agent_home is not None:
+        _wait_equal(mounts[0].home, agent_home)
     for mount in mounts:
         _check(mount, people, agent)
     damage = mounts[0].damage()
@@ -309,6 +333,13 @@ def _fight(mounts: list[Mounted], aside: Path, seconds: float, names: list[str])
     _check_history(mounts[0], agent)
     missed = {f"{person.name} missed": person.missed for person in people if person.missed}
     return {person.name: person.saves for person in people} | {"agent": agent.said} | missed
+
+
+def _wait_equal(home: Path, other: Path) -> None:
+    """Wait until the host of the agent has what the people did last, and the other way round."""
+    with Store.open(other, author="agent") as store:
+        wait_until(lambda: files(home) == files(other))
+        assert_clean(store)
 
 
 def _person(name: str, mount: Mounted, aside: Path, ends: float) -> Person:
@@ -347,5 +378,6 @@ def _check_history(mount: Mounted, agent: Agent) -> None:
 
 
 def duels(seed: int, seconds: float = 300.0) -> Iterator[Case]:
-    """One long duel of all."""
+    """One long duel of all, and one with the agent on another host."""
     yield Case("all against all", lambda: duel(seconds))
+    yield Case("across hosts", lambda: duel_across_hosts(seconds / 2))
