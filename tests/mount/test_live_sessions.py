@@ -83,9 +83,13 @@ def test_vim_does_not_take_a_new_version_for_another_file(
             vim.wait_for("(y/n)?")
             agent.wait_for_answers(2)
             vim.type("y")
-            assert vim.wait_for("E949", "E512", "E667", "written") != "E949", vim.screen()
+            assert vim.wait_for("E949", "E512", "E667", "written") == "written", vim.screen()
+            wait_until(lambda title=f"By vim {number}": title_of(mounted) == title)  # type: ignore[misc]
             vim.type("Enter")
         vim.type(":q!", "Enter")
+    assert title_of(mounted) == "By vim 2"
+    assert contents(session) == ["msg-0", "msg-1", "msg-2", *agent.said]
+    assert set(os.listdir(session.parent)) == FILES
 
 
 # -- inode numbers ---------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""The daemon killed again and again under ten writers, six through the mount and four by API.
+"""The daemon killed again and again under ten writers, six through the mount and four by API, and a reader.
 
-After each kill every writer gets an answer, an error being one; the next mount works; the API goes
-on, so index.db is not locked. At the end everything that was acknowledged is there.
+After each kill every one of them gets an answer, an error being one; the next mount works; the API goes
+on, so index.db is not locked. What the reader gets is one whole version. At the end everything that
+was acknowledged is there.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ ANSWER_S = 5.0
 PAUSE_S = 0.01  # between two writes: ten writers must leave the processors some time
 AWAY_S = 0.05  # before the next try while there is no mount
 BY_MOUNT, BY_API = 6, 4
+READER = BY_MOUNT + BY_API  # its number; writers have those before
+SESSIONS = 10
+READ_BYTES = 512  # at once: a kill often meets an open document
 REPLACING = (4, 5, 7, 9)  # writers each of whose writes replaces the one before
 _SLOT = struct.Struct("=qq")  # operations begun and answered
 _STOP_AT = 4000  # offset of the flag in the shared page
 
 
 class Progress:
-    """What each writer has begun and was answered, in memory shared with the writers."""
+    """What each writer, and the reader, has begun and was answered, in memory shared with them."""
 
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, 4096)
@@ -62,7 +66,7 @@ class Progress:
         return bool(self._page[_STOP_AT])
 
 
-# -- the writers -----------------------------------------------------------------------------------
+# -- the writers and the reader --------------------------------------------------------------------
 
 
 def append_line(path: Path, number: str) -> None:
@@ -112,10 +116,25 @@ def api_writers(store: Store) -> list[Callable[[str], object]]:
     ]
 
 
+def read_document(sessions: Path, number: str) -> None:
+    """List a directory and read its document; another one for each number."""
+    directory = sessions / f"s{int(number.partition('-')[2]) % SESSIONS}"
+    assert "session.json" in os.listdir(directory)
+    with (directory / "session.json").open("rb", buffering=0) as file:
+        data = b"".join(iter(partial(file.read, READ_BYTES), b""))
+    assert json.loads(data)["id"] == directory.name
+
+
 def live(writer: int, home: Path, mountpoint: Path, progress: Progress, acknowledged: Path) -> None:
     """Write until told to stop. Numbers that were acknowledged go to a file; refused ones are tried no more."""
-    store = Store.open(home, background=False) if writer >= BY_MOUNT else None
-    work = api_writers(store)[writer - BY_MOUNT] if store is not None else mount_writers(mountpoint)[writer]
+    store = Store.open(home, background=False) if BY_MOUNT <= writer < READER else None
+    work: Callable[[str], object]
+    if store is not None:
+        work = api_writers(store)[writer - BY_MOUNT]
+    elif writer == READER:
+        work = partial(read_document, mountpoint / "sessions")
+    else:
+        work = mount_writers(mountpoint)[writer]
     with acknowledged.open("ab", buffering=0) as file:
         number = len(acknowledged.read_bytes().splitlines()) * 1000
         begun = 0
@@ -159,7 +178,7 @@ class Storm:
         self.mounted.path.mkdir()
         self.longest_s = self.longest_mount_s = 0.0
         with Store.open(self.home, background=False) as store:
-            for number in range(10):
+            for number in range(SESSIONS):
                 store.save(make_session(f"s{number}"))
             store.state.save_markdown("notes", "other", "")
 
@@ -169,7 +188,7 @@ class Storm:
     @contextmanager
     def writers(self, progress: Progress) -> Iterator[list[int]]:
         pids = []
-        for writer in range(BY_MOUNT + BY_API):
+        for writer in range(READER + 1):
             self.acknowledged(writer).touch()
             pid = os.fork()
             if pid == 0:
@@ -218,14 +237,15 @@ class Storm:
     def _kill(self, progress: Progress) -> None:
         os.kill(self.mounted.daemon, signal.SIGKILL)
         killed = time.monotonic()
-        before = [progress.read(writer) for writer in range(BY_MOUNT + BY_API)]
+        before = [progress.read(writer) for writer in range(READER + 1)]
         for writer, (begun, _) in enumerate(before):
-            self._wait(partial(progress.has_answered, writer, begun), f"writer {writer}", killed)
+            who = "the reader" if writer == READER else f"writer {writer}"
+            self._wait(partial(progress.has_answered, writer, begun), who, killed)
         mounting = time.monotonic()
         self.mounted.mount()
         self.longest_mount_s = max(self.longest_mount_s, time.monotonic() - mounting)
         assert time.monotonic() - mounting < self.answer_s, f"mounting took {time.monotonic() - mounting:.1f} s"
-        for writer, (begun, _) in enumerate(before[BY_MOUNT:], BY_MOUNT):  # not locked out of index.db
+        for writer, (begun, _) in enumerate(before[BY_MOUNT:READER], BY_MOUNT):  # not locked out of index.db
             self._wait(partial(progress.has_answered, writer, begun + 1), f"API {writer}", time.monotonic())
 
     def _wait(self, is_so: Callable[[], bool], who: str, since: float) -> None:
@@ -239,6 +259,7 @@ class Storm:
     def check(self) -> None:
         with Store.open(self.home, background=False) as store:
             assert not flaws(store), flaws(store)
+            assert self.acknowledged(READER).stat().st_size, "no document was ever read"
             for writer in range(BY_MOUNT + BY_API):
                 lines = self.acknowledged(writer).read_text().split()
                 found = found_by(store, self.home, writer)

@@ -1,4 +1,4 @@
-"""A few kills of a daemon under ten writers; scripts/torture makes hundreds."""
+"""A few kills of a daemon under ten writers and a reader; scripts/torture makes hundreds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE_S = 60.0  # on a busy machine
 
 
 def test_a9_a_killed_daemon_harms_nobody() -> None:
-    """Every writer gets an answer, the next mount works, and nothing acknowledged is lost."""
+    """Every writer and the reader get an answer, the next mount works, and nothing acknowledged is lost."""
     with scratch() as place:
         storm = Storm(place, PATIENCE_S)
         try:
