@@ -1,7 +1,7 @@
 """The duel: an agent appends to a session by the API while people edit it through two mounts, in every way they know.
 
 Everybody edits his own message, so no two edits clash. At the end every message is there once and in order, every
-accepted edit is there, nothing was refused, and the store is clean.
+accepted edit is there, nothing was refused, and the store is clean. In the history nobody's edit was ever taken back.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import Message, Store
+from store.history.lineages import find_lineage
+from store.history.recording import FOUND
+from store.history.thinning import Undecodable, iter_texts
 from tests.builders import make_session
 from tests.grove.groves import assert_clean, files, wait_until
 from tests.mount.terminals import terminal
@@ -33,6 +36,7 @@ SESSION = "live"
 RESTORED = "restored"  # a session of its own: git restores versions of it, which nobody else may replace
 FILES = {"attachments", "children", "runtime.json", "session.json"}
 APPEND_EVERY_S = 0.2
+_EDIT = re.compile(rb'"content":\s*"(\w+) (\d+)"')
 _PYTHON = shlex.quote(sys.executable)
 _GROVEFS = f"{_PYTHON} -m fusefs.cli"
 _REPLACE = 's/\\"$WHO [0-9]*\\"/\\"$WHO $NEW\\"/'
@@ -113,17 +117,20 @@ SECOND_MOUNT = {"across", "jqacross", "copy", "pipe", "perl", "bufferrplus", "bu
 
 @dataclass
 class Person:
-    """Edits one message in one way until the end. `accepted` is the number of his last save."""
+    """Edits one message in one way until the end. `accepted` has the numbers of his saves."""
 
     name: str
     directory: Path  # of the session, in a mount
     store_home: Path
     aside: Path
     ends: float
-    accepted: int = 0
-    saves: int = 0
+    accepted: list[int] = field(default_factory=list)
     missed: int = 0
     refused: list[str] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.accepted[-1] if self.accepted else 0
 
     @property
     def is_over(self) -> bool:
@@ -134,7 +141,7 @@ class Person:
         env = os.environ | {"WHO": self.name, "ASIDE": str(self.aside), "STORE": str(self.store_home)}
         env |= {"PYTHONPATH": str(Path(__file__).parent.parent.parent), "HOME": str(self.aside)}
         while not self.is_over:
-            number = self.accepted + 1
+            number = self.last + 1
             done = subprocess.run(
                 ["bash", "-c", script],
                 cwd=self.directory,
@@ -143,21 +150,23 @@ class Person:
                 text=True,
                 timeout=120,
             )
-            self._note(number, done.returncode == 0, done.stderr)
+            # perl -i exits with 0 if it cannot open the file, and says so.
+            is_saved = done.returncode == 0 and "Can't open" not in done.stderr
+            self._note(number, is_saved, done.stderr)
 
     def save_buffer(self, how: str) -> None:
         """Load the document, save it four times without loading it again, and so on."""
         while not self.is_over:
-            command = [sys.executable, "-c", _BUFFER, self.name, str(self.accepted), how]
+            command = [sys.executable, "-c", _BUFFER, self.name, str(self.last), how]
             done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, timeout=120)
             for number in map(int, done.stdout.split()):
                 self._note(number, True, "")
             if done.returncode:
-                self._note(self.accepted + 1, False, done.stderr)
+                self._note(self.last + 1, False, done.stderr)
 
     def _note(self, number: int, is_saved: bool, error: str) -> None:
         if is_saved:
-            self.accepted, self.saves = number, self.saves + 1
+            self.accepted.append(number)
         elif self.name in SECOND_MOUNT and re.search(_MISSED, error):
             self.missed += 1
             (self.directory / f"t.{self.name}").unlink(missing_ok=True)  # the script's own; it would try again
@@ -185,7 +194,7 @@ class Person:
         with terminal(command, self.directory, self.aside) as vim:
             vim.wait_for('"messages"')
             for _ in range(3):
-                number = self.accepted + 1
+                number = self.last + 1
                 vim.type(f':%s/"{self.name} [0-9]*"/"{self.name} {number}"/ | redraw | echo "set" {number}', "Enter")
                 vim.wait_for(f"set {number}")
                 vim.type(":w", "Enter")
@@ -203,10 +212,10 @@ class Person:
         with terminal("nano --ignorercfiles session.json", self.directory, self.aside) as nano:
             nano.wait_for("GNU nano")
             for _ in range(2):
-                number = self.accepted + 1
+                number = self.last + 1
                 nano.type("M-\\", "C-\\")
                 nano.wait_for("Search (to replace)")
-                nano.type(f'"{self.name} {self.accepted}"', "Enter")
+                nano.type(f'"{self.name} {self.last}"', "Enter")
                 nano.wait_for("Replace with")
                 nano.type(f'"{self.name} {number}"', "Enter")
                 nano.wait_for("Replace this instance")
@@ -225,7 +234,7 @@ class Person:
         with terminal(f"emacs -Q -nw --eval {shlex.quote(setup)} session.json", self.directory, self.aside) as emacs:
             emacs.wait_for("(JS", "(Javascript", "(JavaScript", "(Fundamental")
             for _ in range(2):
-                number = self.accepted + 1
+                number = self.last + 1
                 emacs.type("F5")
                 found = emacs.wait_for("really edit", f"set {number}")
                 if found == "really edit":
@@ -331,8 +340,9 @@ def _fight(
     damage = mounts[0].damage()
     assert not damage, damage
     _check_history(mounts[0], agent)
+    _check_edits_in_history(mounts[0], people)
     missed = {f"{person.name} missed": person.missed for person in people if person.missed}
-    return {person.name: person.saves for person in people} | {"agent": agent.said} | missed
+    return {person.name: len(person.accepted) for person in people} | {"agent": agent.said} | missed
 
 
 def _wait_equal(home: Path, other: Path) -> None:
@@ -362,7 +372,7 @@ def _check(mount: Mounted, people: list[Person], agent: Agent) -> None:
     contents.append(restored["messages"][0]["content"])
     assert len(contents) == len(answers) + len(ways()), contents
     found = {match[1]: int(match[2]) for text in contents if (match := re.fullmatch(r"(\w+) (\d+)", text))}
-    assert {p.name: p.accepted for p in people} == {p.name: found[p.name] for p in people}
+    assert {p.name: p.last for p in people} == {p.name: found[p.name] for p in people}
     assert document["metadata"].get("answers", "0") == str(agent.counted)
     assert set(os.listdir(directory)) == FILES, os.listdir(directory)
 
@@ -375,6 +385,38 @@ def _check_history(mount: Mounted, agent: Agent) -> None:
     assert [version.number for version in versions] == list(range(len(versions), 0, -1))
     assert len(versions) > agent.said + agent.said // 5
     assert text == (mount.home / "sessions" / SESSION / "session.json").read_bytes()
+
+
+def _check_edits_in_history(mount: Mounted, people: list[Person]) -> None:
+    """From version to version no edit is taken back, and every accepted edit is in a version.
+
+    Only a history that was locked for a moment may lack one: it then has a found version.
+    """
+    with mount.store() as store:
+        for session_id in (SESSION, RESTORED):
+            versions = store.history.log(session_id, limit=1_000_000)
+            has_missed = any(version.what == FOUND for version in versions)
+            numbers: dict[str, list[int]] = {}
+            for text in _texts_of(store, session_id):
+                for name, number in _EDIT.findall(text):
+                    numbers.setdefault(name.decode(), []).append(int(number))
+            for person in people:
+                if (person.name == "git") == (session_id == RESTORED):
+                    found = numbers[person.name]
+                    assert found == sorted(found), f"{person.name}: an edit was taken back: {found}"
+                    lost = sorted({*person.accepted} - {*found})
+                    assert not lost or has_missed, f"{person.name}: accepted, and in no version: {lost}"
+
+
+def _texts_of(store: Store, session_id: str) -> Iterator[bytes]:
+    """The documents of all versions, oldest first; each is built from the one before."""
+    db = store._core.history.database.reader
+    lineage = find_lineage(db, f"sessions/{session_id}")
+    assert lineage is not None
+    for _, text, _ in iter_texts(db, lineage.key, "main"):
+        assert not isinstance(text, Undecodable), text
+        if text is not None:
+            yield bytes(text)
 
 
 def duels(seed: int, seconds: float = 300.0) -> Iterator[Case]:
