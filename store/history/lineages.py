@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import apsw
 
-from store.layout import PRIVATE, TRASH
+from store.layout import PRIVATE
 
 ASIDE = f"{PRIVATE}/aside"  # no such directory exists: the path of a lineage that another one displaced
 
@@ -98,12 +98,12 @@ def with_newest(db: apsw.Connection, directory: bytes) -> list[bytes]:
     return [path for (path,) in db.execute(query, (directory + b"/", directory + b"0"))]
 
 
-def in_trash(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
-    """Keys and paths of the lineages that were at or below a path once, and are in the trash."""
+def gone_from(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
+    """Keys and paths of the lineages that were at or below a path once, and are in the trash or aside now."""
     once = "SELECT lineage FROM names WHERE dir = ? OR (dir > ? AND dir < ?)"
     query = f"SELECT key, dir FROM lineages WHERE dir > ? AND dir < ? AND key IN ({once}) ORDER BY dir"
-    trash = os.fsencode(TRASH)
-    return list(db.execute(query, (trash + b"/", trash + b"0", path, path + b"/", path + b"0")))
+    private = os.fsencode(PRIVATE)
+    return list(db.execute(query, (private + b"/", private + b"0", path, path + b"/", path + b"0")))
 
 
 def marks_below(db: apsw.Connection, directory: str) -> list[tuple[bytes, int | None]]:

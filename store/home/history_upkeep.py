@@ -105,9 +105,9 @@ class HistoryUpkeep:
                     lineages.delete_lineage(db, key)
 
     def _is_erased(self, path: str) -> bool:
-        """Whether a lineage is one of a trash slot that no longer exists."""
+        """Whether a lineage has no files: its trash slot no longer exists, or another lineage has its path."""
         slot = "/".join(path.split("/")[:3])
-        return path.startswith(f"{layout.TRASH}/") and self.core.disk.stat(slot) is None
+        return path.startswith(f"{layout.PRIVATE}/") and self.core.disk.stat(slot) is None
 
     def _snapshots_ns(self) -> list[int]:
         return [snapshot.at_ns for snapshot in self.core.history.snapshots()]
@@ -218,7 +218,7 @@ class HistoryUpkeep:
             rows: Iterable[Any] = reader.execute("SELECT key, dir FROM lineages").fetchall()
         else:
             names = map(os.fsencode, wanted)
-            rows = [row for n in names for row in (*lineages.at_or_below(reader, n), *lineages.in_trash(reader, n))]
+            rows = [row for n in names for row in (*lineages.at_or_below(reader, n), *lineages.gone_from(reader, n))]
         return [(key, os.fsdecode(path)) for key, path in dict.fromkeys(rows)]
 
     def _purge_lineage(self, key: int, path: str, pattern: re.Pattern[bytes] | None, report: PurgeReport) -> None:

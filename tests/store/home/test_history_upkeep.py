@@ -15,6 +15,7 @@ import pytest
 from store import InvalidContent, Message, PastFile, Store
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import Rejects
+from store.history import lineages
 from store.history.retention import DAY_NS, Retention
 from store.layout import Location
 from store.path_kinds import classify_path
@@ -423,6 +424,19 @@ def test_purging_removes_what_snapshots_name(store: Store, *, is_emptied: bool) 
     assert store.history.purge(matching=KEY).is_complete
     assert not list(store.history.between(0, 2**62))
     assert store.check(secrets=True).is_clean
+
+
+@pytest.mark.parametrize("what", [["s1"], []])
+def test_purging_removes_versions_that_others_displaced(store: Store, what: list[str]) -> None:
+    """Of files that were removed without the history knowing; they have no present version."""
+    store.save(make_session("s1", title=SECRET))
+    store.save(make_session("s2"))
+    with store._core.history.database.write() as db:
+        lineages.move_lineages(db, "sessions/s2", "sessions/s1", time.time_ns())
+    store.put_document("s1", "session.json", make_document("s1", updated_at="2030-01-01T00:00:00Z"))
+    report = store.history.purge(*what, matching=SECRET)
+    assert report.versions == 2  # the displaced one, and the file as it was found
+    assert not [v for v in store.history.between(0, 2**62) if SECRET.encode() in (store.history.read(v).main or b"")]
 
 
 def test_a_secret_in_the_present_file_is_reported(store: Store) -> None:
