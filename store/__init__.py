@@ -52,6 +52,7 @@ The packages, from the bottom up. Each imports only those before it; `tests/test
     undo/        versions as people name them, differences in words, revert, undo
     transfer/    import, export, backup, restore
     home/        an open home: opening, recovery, housekeeping, watching, Bamboo servers
+    grove/       one grove on many hosts, agreed to by PostgreSQL
     check/       every kind of damage, and its repair
     store, grouped, groups   the class Store and its groups of methods
     backend, memory_store    a small protocol for programs' tests, and an in-memory backend

@@ -1,8 +1,8 @@
 """A past version made fit for today: the same content under the session's present identity. Pure.
 
 A session may have been renamed or moved below another root since. It keeps today's id, kind, root,
-parent and depth. `updated_at` is new and the counters that agents compare never go back, or an agent
-could take the restored version for an old one.
+parent and depth. `updated_at` is new, unless the present version has that of the past one, and the
+counters that agents compare never go back, or an agent could take the restored version for an old one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def renew_session(then: VersionTexts, present: PresentSession, limit_bytes: int)
     if side is None or sidecar.is_stale(side.record, main.record):
         path = present.location.path(layout.RUNTIME)
         side = parse_document(sidecar.sidecar_of(main.raw, main.data), path, limit=limit_bytes)
-    moment = Timestamp.after(present.updated_at or main.record.updated_at)
+    now, was = present.updated_at, main.record.updated_at
+    # An edit by hand leaves updated_at alone; so does taking it back, or lists would be in another order.
+    moment = was if now is not None and now.ns == was.ns else Timestamp.after(now or was)
     return RenewedSession(_with_updated_at(main, moment), _with_updated_at(side, moment))
 
 
@@ -91,6 +93,8 @@ def renew(text: bytes, name: str, present: PresentSession, limit_bytes: int) -> 
 
 
 def _with_updated_at(document: Document, moment: Timestamp) -> Document:
+    if document.record.updated_at.ns == moment.ns:
+        return document
     after = {**document.data, "updated_at": str(moment)}
     record = document.record.model_copy(update={"updated_at": moment})
     return Document(splice(document.raw, document.data, after), after, record)

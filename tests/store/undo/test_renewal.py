@@ -38,6 +38,13 @@ def test_only_updated_at_is_new() -> None:
         assert document.raw == text.replace(old.encode(), f'"updated_at": "{moment}"'.encode())
 
 
+def test_what_left_updated_at_alone_is_taken_back_to_the_byte() -> None:
+    """As a wrong `perl -pi` in all sessions: lists by date must not change by undoing it."""
+    then, then_side = make_document(indent=None, unknown={"b": 1.50}), side(indent=4)
+    made = renewed(then, then_side, updated_at=NINE_DIGITS, title="wrong")
+    assert (made.main.raw, made.side.raw) == (then, then_side)
+
+
 def test_todays_identity_stays() -> None:
     """The session was a root of another id then; references to its own attachments follow."""
     then = make_document("old", messages=[{"role": "user", "content": "see bamboo-attachment://old/a1"}])
