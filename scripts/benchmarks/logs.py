@@ -16,7 +16,7 @@ from .rows import Row, Target, compare
 WRITERS = 8
 APPENDER = """
 import os, sys
-sys.stdin.read()  # until all are told to begin
+sys.stdin.read()  # until the benchmark starts all of them
 for number in range(int(sys.argv[2])):
     fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(fd, b'{"number": %d}\\n' % number)

@@ -16,7 +16,7 @@ from tests.builders import make_session
 from tests.fusefs.cli.test_cli import grovefs, on_a_terminal
 
 ROOT = Path(__file__).parents[3]
-# Clears the screen in two ways: a colour could not be told from those that the commands add themselves.
+# Clears the screen in two ways: a colour could not be distinguished from those that the commands add themselves.
 EVIL = "a\x1b[2J\x9b2J\u202eb\u2066c\u2069"
 SHOWN = r"a\u001b[2J\u009b2J\u202eb\u2066c\u2069"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
