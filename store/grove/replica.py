@@ -401,7 +401,7 @@ class Replica:
     # -- mail --------------------------------------------------------------------------------------
 
     def note_unsure(self, unit: str, paths: Iterable[str]) -> None:
-        """Remember messages that may have been claimed, before the caller gets the error that the outcome is unknown."""
+        """Remember messages that may have been claimed, before the caller gets the error "outcome unknown"."""
         with self.write(durable=True):
             rows = [(unit, escape_path(path)) for path in paths]
             self._db.executemany("INSERT OR IGNORE INTO unsure_claims VALUES (?, ?)", rows)
