@@ -16,10 +16,13 @@ from store import InvalidContent, Message, PastFile, Store
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import Rejects
 from store.history import lineages
+from store.history.database import HistoryDatabase
 from store.history.retention import DAY_NS, Retention
+from store.home.history_upkeep import HistoryUpkeep
 from store.layout import Location
 from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
+from tests.mount.conftest import wait_until
 
 SECRET = "hunter2-hunter2-hunter2"
 KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -47,6 +50,37 @@ def holds(home: Path, text: str) -> list[str]:
     """The files below .grovefs/ that contain a text, as plain bytes."""
     files = [path for path in (home / ".grovefs").rglob("*") if path.is_file()]
     return [path.name for path in files if text.encode() in path.read_bytes()]
+
+
+# -- in the background ---------------------------------------------------------------------------------
+
+
+@pytest.mark.warns
+def test_the_background_thread_comes_again_until_missed_versions_are_recorded(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another change: nobody may save for hours."""
+    monkeypatch.setattr("store.history.history.RETRY_S", 1.0)
+    attempts: list[bool] = []
+    catch_up = HistoryUpkeep.catch_up
+
+    def noted(upkeep: HistoryUpkeep) -> bool:
+        attempts.append(catch_up(upkeep))
+        return attempts[-1]
+
+    monkeypatch.setattr(HistoryUpkeep, "catch_up", noted)
+    with Store.open(home) as store:
+        store.save(make_session("s1"))
+        other = HistoryDatabase(home / ".grovefs/history.db")
+        with other.write():
+            for text in ("one", "two", "three"):
+                store.append("s1", [Message.user(text)])
+            wait_until(lambda: False in attempts)
+        other.close()
+        wait_until(lambda: attempts[-1])
+        newest = store.history.newest("s1")
+        assert newest is not None
+        assert store.history.load(newest).messages[-1].content == "three"
 
 
 # -- thinning ------------------------------------------------------------------------------------------
