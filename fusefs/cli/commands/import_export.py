@@ -214,7 +214,9 @@ def _choose(sources: list[str], agent: str | None, tally: _Tally, *, ask: bool) 
             f"{source.format:12} {plural(source.files, 'file')}, {source.size_bytes / 1e6:.1f} MB in {source.path}",
             err=True,
         )
-    if ask and sys.stdin.isatty():
+    if ask and not sys.stdin.isatty():
+        raise typer.BadParameter("not a terminal: pass --yes, or the directories to import")
+    if ask:
         typer.confirm("Import them?", default=True, abort=True, err=True)
     return found
 

@@ -121,7 +121,11 @@ def test_agents_are_found_in_their_usual_places(home: Path, tmp_path: Path, monk
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     make_claude(tmp_path / "user/.claude")
     make_codex(tmp_path / "elsewhere")
-    result = grovefs(home, "import")
+    unasked = grovefs(home, "import")
+    assert (unasked.returncode, unasked.stdout) == (2, "")
+    assert "not a terminal: pass --yes" in unasked.stderr
+    assert not (home / "sessions").exists()
+    result = grovefs(home, "import", "--yes")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "total: 8 new, 0 updated, 0 unchanged, 0 kept; 0 problems"
     assert f"MB in {tmp_path}/user/.claude" in result.stderr
