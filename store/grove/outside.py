@@ -35,6 +35,7 @@ from store.grove.row_plan import OutsideEdit, read_edit
 from store.grove.units import location_of
 from store.grove.wire import LogRow
 from store.history.authors import OUTSIDE, acting_as
+from store.index.catalog import Version
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions.put import PutOperation
@@ -266,10 +267,18 @@ class OutsideEdits:
         return found
 
     def merge(self, aside: SetAside) -> None:
-        """Store an edit that was set aside, merged with the present version; or leave it as rejected."""
+        """Store an edit that was set aside, merged with the present version; or leave it as rejected.
+
+        An edit does not bring back what another host has deleted.
+        """
         edit, target = aside.edit, classify_path(aside.edit.path)
         assert edit.text is not None
-        request = WriteRequest(target, edit.text, None, "merge", base_text=aside.base)
+        present = self._core.disk.stat_file(edit.path)
+        if present is None:
+            log.warning("%s was deleted; an edit made on disk is kept as rejected", edit.path)
+            return
+        base = Version(present.stamp, present.stamp)  # if the file goes meanwhile, nothing is stored
+        request = WriteRequest(target, edit.text, base, "merge", base_text=aside.base)
         commits = Commits(self._core)
         is_document = target.kind is PathKind.DOCUMENT
         put = PutOperation(self._core, commits).put if is_document else State(self._core, commits).put

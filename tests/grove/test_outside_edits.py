@@ -100,6 +100,32 @@ def test_an_edit_of_an_older_version_is_merged(tmp_path: Path, url: str) -> None
 
 
 @pytest.mark.warns
+@pytest.mark.parametrize("arrives", ["before", "after"])
+def test_an_edit_does_not_bring_back_a_session_that_another_host_deleted(
+    tmp_path: Path, url: str, arrives: str
+) -> None:
+    """Whether the deletion arrives before the edit is merged, or is found while it is published."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        mine = edit(a, DOCUMENT, titled("mine"))
+        b.append("s", [Message.user("from b")])  # its row sets the edit aside, to be merged
+        if arrives == "before":
+            b.delete("s")
+        with a._core.locked_tree("s"):
+            agreement_of(a).pull_tree("s")
+        if arrives == "after":
+            b.delete("s")
+        agreement_of(a).merge_set_aside()
+        settle(a)
+        for store in (a, b):
+            pull(store, "s")
+            assert store.load("s") is None
+        assert mine in [path.read_bytes() for path in (a.home / ".grovefs").rglob("*") if path.is_file()]
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
 def test_a_clash_is_rejected_with_the_text_kept(tmp_path: Path, url: str) -> None:
     with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
         a.save(Session.new("s", "m"))
