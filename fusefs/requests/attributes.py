@@ -99,7 +99,8 @@ def _fill_virtual(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     else:
         attrs.st_mode = mode & ~(0o777 & ~node.shown_to)
     attrs.st_nlink = 2 if isinstance(item, VirtualDir) else 1
-    attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()
+    owner = None if isinstance(item, VirtualLink) else item.owner
+    attrs.st_uid, attrs.st_gid = owner or (os.geteuid(), os.getegid())
     attrs.st_size = _size(item)
     attrs.st_blocks = (attrs.st_size + 511) // 512
     attrs.st_atime_ns = attrs.st_mtime_ns = attrs.st_ctime_ns = item.mtime_ns

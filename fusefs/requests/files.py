@@ -7,6 +7,7 @@ in-memory state.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -188,6 +189,8 @@ class Files:
             return await self._create_empty(parent, name, mode, flags, process)
         if path_info.kind in VERSIONED:
             info = self.names.stat(path_info.path)
+            if flags & os.O_EXCL and self._exists(path_info.path, info, process):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path_info.path)
             shown = self.tree.shown_numbers.find(path_info.path)
             committed = info if self.writers.hidden.find(path_info.path, process.pid) is None else None
             node = self.tree.make_private(parent, name, committed, process, shown)
@@ -203,6 +206,12 @@ class Files:
         self._note_created(node, process)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_new=True)
         return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
+
+    def _exists(self, path: str, info: os.stat_result | None, process: Process) -> bool:
+        """Whether O_EXCL finds a document: one that is stored, or that another process is creating."""
+        if self.writers.hidden.find(path, process.pid) is not None:
+            return False
+        return info is not None or bool(self.handles.buffered(path))
 
     async def _create_empty(
         self, parent: Node, name: str, mode: int, flags: int, process: Process

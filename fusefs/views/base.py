@@ -19,6 +19,7 @@ class VirtualDir:
     is_writable: bool = False  # links may be moved in and out; the kernel checks the mode before it asks us
     is_fixed: bool = False  # never changes while mounted
     mode: int | None = None  # permissions of a directory that has its own; None: those of all views
+    owner: tuple[int, int] | None = None  # user and group id, if it has its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class VirtualFile:
     render: Callable[[], bytes]  # may be slow; runs in a worker thread; another length means the source changed
     is_cacheable: bool = True  # False: rendered at every lookup, so the kernel must not cache it
     mode: int | None = None  # permissions of a file that has its own; None: those of all views
+    owner: tuple[int, int] | None = None  # user and group id, if it has its own
     open: Callable[[], int] | None = None  # a descriptor of the file to read instead of rendering it
     source: str | None = None  # path of the session it shows; other users see it if they may read that
 

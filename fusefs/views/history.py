@@ -20,6 +20,8 @@ _NUMBER = re.compile(r"(local-)?(\d{6,18})~")
 _NOT_PLAIN = re.compile(r"[^\w.+-]+")
 MAX_PROGRAM = 40  # characters
 
+_Permissions = tuple[int, tuple[int, int] | None]  # mode; user and group id
+
 
 class HistoryView(View):
     is_listed = False
@@ -40,7 +42,8 @@ class HistoryView(View):
         if newest is None:
             return None
         if not name:
-            return VirtualDir(newest.at_ns, mode=self._mode(location, stat.S_IFDIR))
+            mode, owner = self._permissions(location.dir)
+            return VirtualDir(newest.at_ns, mode=mode, owner=owner)
         if name == layout.CHILDREN and location.child is None:
             return VirtualDir(newest.at_ns) if self._recorded_children(location) else None
         version = self._find_named(location, name)
@@ -65,10 +68,10 @@ class HistoryView(View):
                 if item is not None:
                     yield child, item
             return
-        mode = self._mode(location, stat.S_IFREG)
+        permissions = self._permissions(location.path(layout.SESSION))
         for version in reversed(self._history.log(location.dir, limit=-1)):
             if version.main_bytes is not None:
-                yield name_of(version), self._file(location, version, mode)
+                yield name_of(version), self._file(location, version, permissions)
         if location.child is None and (item := self.find(f"{path}/{layout.CHILDREN}")) is not None:
             yield layout.CHILDREN, item
 
@@ -79,21 +82,23 @@ class HistoryView(View):
         found = (Location(root.root, id) for id in self._history.children_of(root.root))
         return [str(location.child) for location in found]
 
-    def _file(self, location: Location, version: SavedVersion, mode: int | None = None) -> VirtualFile:
+    def _file(self, location: Location, version: SavedVersion, permissions: _Permissions | None = None) -> VirtualFile:
         assert version.main_bytes is not None
+        mode, owner = permissions or self._permissions(location.path(layout.SESSION))
         return VirtualFile(
             version.main_bytes,
             version.at_ns,
             str(version.key),
             lambda: self._cache.rendered((version.key, False), lambda: self._history.read(version).main or b""),
-            mode=self._mode(location, stat.S_IFREG) if mode is None else mode,
+            mode=mode,
+            owner=owner,
             source=location.dir,
         )
 
-    def _mode(self, location: Location, kind: int) -> int:
-        """A past version has today's permissions."""
-        info = self._names.stat(location.dir if kind == stat.S_IFDIR else location.path(layout.SESSION))
-        return stat.S_IMODE(info.st_mode) if info is not None else 0o600
+    def _permissions(self, path: str) -> _Permissions:
+        """A past version has today's mode and owner."""
+        info = self._names.stat(path)
+        return (stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid)) if info is not None else (0o600, None)
 
 
 def name_of(version: SavedVersion) -> str:

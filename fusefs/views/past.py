@@ -79,7 +79,7 @@ class PastView(View):
 
     def _item(self, tree: PastTree, entry: PastDir | PastFile) -> Item:
         if isinstance(entry, PastDir):
-            return VirtualDir(entry.mtime_ns, mode=entry.mode)
+            return VirtualDir(entry.mtime_ns, mode=entry.mode, owner=entry.owner)
         file = entry
         if file.version is None:  # a live file that was the same then; it may be large
             return VirtualFile(
@@ -88,6 +88,7 @@ class PastView(View):
                 file.identity,
                 lambda: tree.read(file),
                 mode=file.mode,
+                owner=file.owner,
                 source=file.live_path,
                 open=lambda: tree.open(file),
             )
@@ -98,6 +99,7 @@ class PastView(View):
             file.identity,
             lambda: self._cache.rendered(key, lambda: tree.read(file)),
             mode=file.mode,
+            owner=file.owner,
             source=file.live_path,
         )
 

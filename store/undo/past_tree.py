@@ -32,9 +32,15 @@ _PRIVATE_DIR, _PRIVATE_FILE = 0o700, 0o600
 _MANY = 100
 
 
+def _permissions(info: os.stat_result | None) -> tuple[int, tuple[int, int] | None]:
+    """Mode and owner of a past file: those of the live one, if there is one."""
+    return (stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid)) if info is not None else (_PRIVATE_FILE, None)
+
+
 class PastDir(NamedTuple):
     mtime_ns: int
     mode: int
+    owner: tuple[int, int] | None = None  # user and group id of the live directory, if there is one
 
 
 class PastFile(NamedTuple):
@@ -47,6 +53,7 @@ class PastFile(NamedTuple):
     version: SavedVersion | None
     live_path: str  # where the file of this name is now, or was put into the trash
     is_side: bool = False
+    owner: tuple[int, int] | None = None  # user and group id of the live file, if there is one
 
 
 PastEntry = PastDir | PastFile
@@ -144,8 +151,9 @@ class PastTree:
         info = self._stat(live_path) if not live_path.startswith(layout.PRIVATE) else None
         is_there = info is not None and stat.S_ISDIR(info.st_mode)
         is_part = live_path == path and not is_there  # a directory that no session has now
-        mode = stat.S_IMODE(info.st_mode) if is_there and info is not None else _PRIVATE_DIR
-        return PastDir(self._time(path), self.core.disk.dir_mode if is_part and not path else mode)
+        if is_there and info is not None:
+            return PastDir(self._time(path), stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid))
+        return PastDir(self._time(path), self.core.disk.dir_mode if is_part and not path else _PRIVATE_DIR)
 
     def _time(self, path: str) -> int:
         """The time of the newest version at or below a directory."""
@@ -166,18 +174,17 @@ class PastTree:
         if size is None:
             return None
         info = self.core.disk.stat(live_path) if not live_path.startswith(layout.PRIVATE) else None
-        mode = stat.S_IMODE(info.st_mode) if info is not None and stat.S_ISREG(info.st_mode) else _PRIVATE_FILE
-        return PastFile(size, version.at_ns, mode, f"{version.key} {is_side}", version, live_path, is_side)
+        mode, owner = _permissions(info if info is not None and stat.S_ISREG(info.st_mode) else None)
+        return PastFile(size, version.at_ns, mode, f"{version.key} {is_side}", version, live_path, is_side, owner)
 
     def _live_file(self, path: str, *, is_side: bool = False) -> PastFile | None:
         """A file that has not changed since the moment."""
         info = self.core.disk.stat(path)
         if info is None or not stat.S_ISREG(info.st_mode) or info.st_ctime_ns > self.at_ns:
             return None
-        identity, mode = repr(tuple(Stamp.of(info))), stat.S_IMODE(info.st_mode)
-        if path.startswith(layout.PRIVATE):
-            mode = _PRIVATE_FILE
-        return PastFile(info.st_size, info.st_mtime_ns, mode, identity, None, path, is_side)
+        mode, owner = _permissions(info if not path.startswith(layout.PRIVATE) else None)
+        identity = repr(tuple(Stamp.of(info)))
+        return PastFile(info.st_size, info.st_mtime_ns, mode, identity, None, path, is_side, owner)
 
     # -- attachments -----------------------------------------------------------------------------------
 

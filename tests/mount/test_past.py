@@ -269,6 +269,26 @@ def test_other_users_see_no_more_of_the_past_than_of_the_present(
     assert listed.stdout.split() == ["root"]
 
 
+def test_the_owner_of_a_session_can_read_its_past(
+    filled: Path,
+    mount_home: MountHome,
+    user: int,  # noqa: F811
+) -> None:
+    """Whoever may read session.json by its owner or group, and not only by its mode for all."""
+    (filled / "sessions").chmod(0o755)
+    for path in (filled / "sessions/root", filled / "sessions/root/session.json"):
+        os.chown(path, user, -1)
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    mount = mount_home(filled, "--allow-other")
+    mount.path.parent.chmod(0o755)
+    with mount.store() as store:
+        store.append("root", [Message.user("one more")])
+    version = next((mount.path / "history/root").glob("*.json"))
+    moment = mount.path / "at" / now()
+    for path in (mount.sessions / "root/session.json", version, moment / "sessions/root/session.json"):
+        assert as_user(user, "cat", path).returncode == 0, path
+
+
 def test_other_users_see_no_more_in_history_and_at_a_snapshot_than_in_sessions(
     filled: Path,
     mount_home: MountHome,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import make_document
 from tests.mount.conftest import Mount
 
 Open = Callable[..., int]
@@ -33,7 +34,7 @@ try:
     fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 except FileExistsError:
     sys.exit(3)
-os.write(fd, b"mine")
+os.write(fd, sys.argv[2].encode())
 os.close(fd)
 """
 
@@ -193,20 +194,40 @@ def test_a6_creation_without_write_access(path: Path, mounted: Mount) -> None:
     assert on_disk(other, mounted).exists()
 
 
+def exclusive_winners(path: Path, text: str) -> list[int]:
+    """The exit codes of eight processes that create a file with O_EXCL at once: 0 for a winner, 3 for EEXIST."""
+    command = [sys.executable, "-c", EXCLUSIVE, str(path), text]
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(8)]
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.close()
+    codes = sorted(process.wait(timeout=60) for process in running)
+    for process in running:
+        assert process.stderr is not None
+        process.stderr.close()
+    return codes
+
+
 def test_a6_exclusive_creation_has_one_winner(path: Path) -> None:
     for _ in range(5):
-        command = [sys.executable, "-c", EXCLUSIVE, str(path)]
-        running = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(8)]
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.close()
-        codes = sorted(process.wait(timeout=60) for process in running)
-        for process in running:
-            assert process.stderr is not None
-            process.stderr.close()
-        assert codes == [0] + [3] * 7
+        assert exclusive_winners(path, "mine") == [0] + [3] * 7
         assert path.read_bytes() == b"mine"
         path.unlink()
+
+
+def test_a6_exclusive_creation_of_a_document_has_one_winner(mounted: Mount) -> None:
+    """Its name exists only after close, because an empty document is not valid. It is taken all the same."""
+    (mounted.path / "state/facts").mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        session = mounted.sessions / f"new{number}"
+        session.mkdir()
+        texts = {
+            mounted.path / f"state/facts/new{number}.json": '{"mine": 1}',
+            session / "session.json": make_document(session.name).decode(),
+        }
+        for path, text in texts.items():
+            assert exclusive_winners(path, text) == [0] + [3] * 7
+            assert path.read_text() == text
 
 
 def test_a6_a_new_file_exists_before_it_is_written(path: Path, mounted: Mount) -> None:

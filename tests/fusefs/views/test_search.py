@@ -60,7 +60,7 @@ def test_query_is_parsed_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
         return parse_query(text)
 
     monkeypatch.setattr(views, "parse_query", parse)
-    monkeypatch.setattr("store.store.parse_query", lambda text: pytest.fail("parsed again"))
+    monkeypatch.setattr("store.search.query.parse_query", lambda text: pytest.fail("parsed again"))  # by the store
     assert "a [needle]" in page(SearchView(store), "needle")
     assert parsed == ["needle"]
 
