@@ -25,6 +25,8 @@
     ├── LocalOnly             other hosts of the grove could not follow this change
     ├── BadRow                a row of the grove's log cannot be applied: store/grove/wire.py
     ├── Busy                  a lock was not obtained in time
+    │   └── ChangedMeanwhile  another program changed the file meanwhile: store/disk/disk.py
+    ├── EditedOutside         a file was edited on disk and not published yet: store/grove/proposing.py
     ├── Closed                the store is closed
     ├── Corrupt               damage on disk; has path and position
     │   └── DamagedBackup     files of a backup are damaged: store/transfer/backup/restore.py

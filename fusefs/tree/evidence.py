@@ -14,6 +14,7 @@ Such relatives, and the script that runs them, count for a process that has read
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -57,9 +58,12 @@ class _History:
         saves = [place for place, event in enumerate(events) if event.is_save]
         return events[saves[-1] :] if saves else events
 
-    def for_relatives(self, before: int) -> list[_Event]:
-        """What counts for a relative: what has not gone into the save of another one."""
-        return [event for event in self.until(before) if event.at not in self.used]
+    def for_relatives(self) -> list[_Event]:
+        """What counts for a relative: what has not gone into the save of another one.
+
+        At any time: a shell opens the output of `jq … F | sed … > n` before jq has read F.
+        """
+        return [event for event in self.until(sys.maxsize) if event.at not in self.used]
 
 
 @dataclass
@@ -163,7 +167,7 @@ class Evidence:
         history = known.documents.get(path) if known is not None else None
         events = history.until(before) if history is not None else []
         save = events[0] if events and events[0].is_save else None
-        relatives = [] if events else self._had_by_relatives(process, path, before)
+        relatives = [] if events else self._had_by_relatives(process, path)
         return Writer(
             process.author,
             process.key,
@@ -175,9 +179,9 @@ class Evidence:
             opened_ns=_last_opened_ns(events or relatives),
         )
 
-    def _had_by_relatives(self, process: Process, path: str, before: int) -> list[_Event]:
+    def _had_by_relatives(self, process: Process, path: str) -> list[_Event]:
         histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
-        return [event for history in histories for event in history.for_relatives(before)]
+        return [event for history in histories for event in history.for_relatives()]
 
     def _relatives(self, process: Process) -> list[_Known]:
         """Other processes that work on the same thing, active within the last ten minutes."""

@@ -104,7 +104,8 @@ def decide(save: SaveEvidence) -> Decision:
     if not save.same_time and not known:  # row 3
         return _unknown(save)
     if not save.same_time:  # row 4
-        return _with_bases(save, [min(_nearest(save.typed, known), key=lambda c: c.at_ns)])
+        nearest = _nearest(save.typed, known)
+        return _with_bases(save, [_newest(nearest) if not save.opened else min(nearest, key=lambda c: c.at_ns)])
     exact = _exact(save)
     if exact is not None and not _common(save.same_time, save.opened):  # row 5
         if save.unlinked_first:
@@ -132,7 +133,18 @@ def _by_time(save: SaveEvidence, known: Sequence[Candidate]) -> Decision:
         return refuse(f"{len(pool)} versions say the same updated_at, too many to find the one it was edited from")
     nearest = _nearest(save.typed, pool)
     own = [c for c in nearest if save.own_last is not None and c.key == save.own_last.key]
+    if not own and save.relatives and _common(nearest, save.relatives):
+        return _with_bases(save, [_newest(nearest)])
     return _with_bases(save, own or nearest)
+
+
+def _newest(candidates: Sequence[Candidate]) -> Candidate:
+    """Of versions that relatives had, and that are equally near, the newest.
+
+    Their difference is then what this text changes too: it sets a member that a relative has set
+    before, as one command of a script after another.
+    """
+    return max(candidates, key=lambda candidate: candidate.at_ns)
 
 
 def _with_bases(save: SaveEvidence, bases: Sequence[Candidate]) -> Decision:

@@ -43,7 +43,8 @@ class CandidateSearch:
         request, writer = self.request, self.request.writer
         pinned = self._pinned()
         opened = [*self._opened(writer)] if writer is not None and pinned is None else []
-        relatives = [*self._versions(writer.relatives)] if writer is not None and not opened else []
+        is_known = writer is not None and not opened and not self._was_absent()
+        relatives = [*self._versions(writer.relatives)] if writer is not None and is_known else []
         same_time = [c for c in opened if c.said_ns == self.typed.said_ns]
         if self.said_ns is None:
             same_time = []

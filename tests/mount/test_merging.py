@@ -237,7 +237,8 @@ def test_a_status_that_goes_back_and_forth_is_set(document: Path, place: Path) -
     """A text that was stored is not taken for one that is still on its way, though it is more like the next."""
     script = (
         "for i in 1 2 3 4 5; do for status in busy idle; do "
-        f'jq ".state = \\"$status\\" | .n$i$status = 1" $F > {place}/n; cp {place}/n $F; done; done'
+        f'jq ".state = \\"$status\\" | .n$i$status = 1" $F > {place}/n; cp {place}/n $F; '
+        "[ $(jq -r .state $F) = $status ]; done; done"
     )
     done = sh(script, document)
     assert done.returncode == 0, done.stderr

@@ -156,12 +156,11 @@ def test_a_save_of_a_process_that_has_read_itself_uses_nothing_of_its_relatives(
     assert set(known.writer(MV, PATH, known.now).relatives) == {stamp(1), stamp(2)}
 
 
-def test_what_relatives_did_after_the_handle_was_opened_does_not_count(known: Evidence) -> None:
-    known.note_opened(JQ, PATH, stamp(1))
+def test_what_relatives_read_after_the_output_was_opened_counts(known: Evidence) -> None:
+    """A shell opens the output of a pipeline before the first program reads the document."""
     opened_at = known.now
-    known.note_saved(replace(MV, pid=201), PATH, stamp(2), None, stamp(1))
-    known.note_opened(replace(JQ, pid=101), PATH, stamp(2))
-    assert stamp(2) not in known.writer(MV, PATH, opened_at).relatives
+    known.note_opened(JQ, PATH, stamp(1))
+    assert known.writer(MV, PATH, opened_at).relatives == (stamp(1),)
 
 
 def test_unknown_processes_leave_no_evidence(known: Evidence) -> None:

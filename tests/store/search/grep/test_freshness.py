@@ -209,7 +209,7 @@ def test_incomplete_watch_does_not_serve(home: Path, why: str, monkeypatch: pyte
 
 def test_open_store_serves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortly after opening, and not after closing."""
-    monkeypatch.setattr("store.home.opening.START_S", 0.0)
+    monkeypatch.setattr("store.search.grep.freshness.START_S", 0.0)
     with Store.open(home) as store:
         store.save(make_session("a"))
         wait_served(home)
