@@ -60,7 +60,7 @@ def test_timings_are_histograms_by_powers_of_two() -> None:
 @in_trio
 async def test_reading_does_not_wait_for_changes() -> None:
     """Changes of forty sessions wait for a slow database: reading still gets a thread."""
-    threads, gate = Threads(), threading.Event()
+    threads, gate = Threads(CpuFollower()), threading.Event()
     async with trio.open_nursery() as nursery:
         for number in range(40):
             nursery.start_soon(threads.run, lambda: gate.wait(20), f"s{number}")
