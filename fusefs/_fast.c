@@ -24,7 +24,6 @@
  *     RELEASE     of such a handle: close
  *     FLUSH       of such a handle: nothing to do (kernels before 5.16 ignore FOPEN_NOFLUSH)
  *     OPENDIR     ENOSYS, once: the kernel then opens directories by itself and caches listings
- *     READDIR(PLUS) after the last name: nothing
  *     READDIR(PLUS), FSYNCDIR without a handle: the node is put in place of the handle, because
  *                 pyfuse3 passes only the handle on
  *
@@ -49,7 +48,6 @@
 
 #include <Python.h>
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -77,15 +75,12 @@
 #define FAST_HANDLE (UINT64_C(1) << 62)
 /* In place of a directory handle: NODE_HANDLE + node. Node numbers have 63 bits. */
 #define NODE_HANDLE (UINT64_C(1) << 63)
-/* In the position of a listing's last name: nothing follows. The kernel asks nevertheless. */
-#define LAST_POSITION (UINT64_C(1) << 23)
 
 #define MAX_READ (1 << 20)      /* larger reads go to Python; the kernel sends at most this much */
 #define MAX_PATH 4096
 #define MAX_NOTES 1024          /* opens noted between two calls of drain() */
 #define CALLER_SLOTS 256        /* admitted threads; a power of two */
 #define GRACE_NS 100000L        /* how long to wait for the next request */
-#define MAX_PREFETCH (1 << 20)  /* larger files are read ahead by the kernel once they are opened */
 #define TURN_NS 2000000L        /* after this long other tasks of the event loop have to run */
 
 /* -- state: see "Threads" above ---------------------------------------------------------------- */
@@ -426,15 +421,6 @@ static bool answer_release(const struct request *request)
     return true;
 }
 
-/* The end of a listing, which every reader of a directory asks for once more. */
-static bool answer_end(const struct request *request)
-{
-    if (!fast.caches_dirs || request->in.read.fh != 0 || !(request->in.read.offset & LAST_POSITION))
-        return false;
-    reply(request, 0, NULL, 0);
-    return true;
-}
-
 /* Put the node in place of the handle that a directory opened by the kernel itself has not. */
 static void name_directory(const struct request *request, void *data)
 {
@@ -460,9 +446,6 @@ static bool answer(void *data, size_t size)
     case FUSE_OPENDIR: return fast.caches_dirs && (reply(&request, ENOSYS, NULL, 0), true);
     case FUSE_READDIR:
     case FUSE_READDIRPLUS:
-        if (answer_end(&request))
-            return true;
-        /* fall through */
     case FUSE_FSYNCDIR: name_directory(&request, data); return false;
     case FUSE_INIT:
         fast.caches_dirs = fast.wants_dirs && request.in.init.flags & FUSE_NO_OPENDIR_SUPPORT;
@@ -742,65 +725,6 @@ static PyObject *fast_state(PyObject *module, PyObject *none)
                          (unsigned long long)fast.releases);
 }
 
-/* -- reading ahead: in any thread, without the state above -------------------------------------- */
-
-/* Let the kernel read a directory, the inodes in it, and small files with `contents`. Errors do not matter. */
-static void prefetch_directory(int home_fd, const char *path, bool contents)
-{
-    struct open_how how = {
-        .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-    int fd = (int)syscall(SYS_openat2, home_fd, path, &how, sizeof how);
-    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
-    if (directory == NULL) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    struct dirent *entry;
-    while ((entry = readdir(directory)) != NULL) {
-        struct stat info;
-        if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !contents || !S_ISREG(info.st_mode) ||
-            info.st_size > MAX_PREFETCH)
-            continue;
-        int file = openat(fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (file >= 0) {
-            posix_fadvise(file, 0, 0, POSIX_FADV_WILLNEED);
-            close(file);
-        }
-    }
-    closedir(directory);
-}
-
-PyDoc_STRVAR(prefetch_doc, "prefetch(home, paths, contents)\n--\n\n"
-                           "Read directories below `home`, and small files in them, into the kernel's caches.");
-
-static PyObject *fast_prefetch(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    const char *home;
-    PyObject *paths; /* a tuple: nobody can change it while the GIL is released */
-    int contents;
-    if (!PyArg_ParseTuple(arguments, "yO!p:prefetch", &home, &PyTuple_Type, &paths, &contents))
-        return NULL;
-    Py_ssize_t number = PyTuple_GET_SIZE(paths);
-    for (Py_ssize_t i = 0; i < number; i++) {
-        if (!PyBytes_Check(PyTuple_GET_ITEM(paths, i))) {
-            PyErr_SetString(PyExc_TypeError, "paths are bytes");
-            return NULL;
-        }
-    }
-    Py_BEGIN_ALLOW_THREADS
-    int home_fd = open(home, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    for (Py_ssize_t i = 0; home_fd >= 0 && i < number; i++)
-        prefetch_directory(home_fd, PyBytes_AS_STRING(PyTuple_GET_ITEM(paths, i)), contents != 0);
-    if (home_fd >= 0)
-        close(home_fd);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(parse_doc, "parse(data)\n--\n\nThe (opcode, node) of a request this module understands, or None. For tests.");
 
 static PyObject *fast_parse(PyObject *module, PyObject *arguments)
@@ -829,7 +753,6 @@ static PyMethodDef methods[] = {
     {"lister", fast_lister, METH_NOARGS, lister_doc},
     {"state", fast_state, METH_NOARGS, state_doc},
     {"parse", fast_parse, METH_VARARGS, parse_doc},
-    {"prefetch", fast_prefetch, METH_VARARGS, prefetch_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -853,8 +776,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     pthread_atfork(NULL, NULL, disarm_child);
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (PyModule_AddObject(module, "FAST_HANDLE", PyLong_FromUnsignedLongLong(FAST_HANDLE)) < 0 ||
-                           PyModule_AddObject(module, "NODE_HANDLE", PyLong_FromUnsignedLongLong(NODE_HANDLE)) < 0 ||
-                           PyModule_AddIntConstant(module, "LAST_POSITION", LAST_POSITION) < 0)) {
+                           PyModule_AddObject(module, "NODE_HANDLE", PyLong_FromUnsignedLongLong(NODE_HANDLE)) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -180,7 +180,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             hidden_s=options.hidden_s,
             is_shared=options.allow_other,
         )
-        instruments = request_loop.install()
+        instruments = request_loop.install(operations.cpu_follower)
         watchdog.wait_ready()
         # Generated directories differ from user to user, and the kernel has one listing for all.
         operations.tree.fast.start(options.home, directories=not options.allow_other)
@@ -243,8 +243,9 @@ def _fuse_options(options: MountOptions) -> set[str]:
 async def _main(operations: Operations, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal)
-        nursery.start_soon(_do_chores, operations)
+        nursery.start_soon(_expire_hidden_names, operations)
         nursery.start_soon(_repeat, operations.follow)
+        nursery.start_soon(_repeat, operations.follow_purges)
         ready()
         await pyfuse3.main()
         nursery.cancel_scope.cancel()
@@ -257,13 +258,11 @@ async def _stop_on_signal() -> None:
             return
 
 
-async def _do_chores(operations: Operations) -> None:
-    """What has to be done every second, in one task: an idle mount wakes up for it once."""
+async def _expire_hidden_names(operations: Operations) -> None:
     while True:
         await trio.sleep(min(EXPIRE_EVERY_S, operations.writers.hidden.hidden_s / 4))
-        for chore in (operations.expire_hidden, operations.follow_purges):
-            with suppress(pyfuse3.FUSEError):  # logged already; a bug there must not end the mount
-                await chore()
+        with suppress(pyfuse3.FUSEError):  # logged already; a bug there must not end the mount
+            await operations.expire_hidden()
 
 
 async def _repeat(task: Callable[[], Awaitable[None]]) -> None:

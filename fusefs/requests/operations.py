@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
@@ -21,6 +20,7 @@ from fusefs.fast import NODE_HANDLE
 from fusefs.requests.attributes import absent, attributes, attributes_with_number
 from fusefs.requests.callers import Callers, is_running
 from fusefs.requests.change_follower import ChangeFollower
+from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
@@ -28,7 +28,6 @@ from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.requests.kernel_listings import KernelListings
 from fusefs.requests.named_entries import NamedEntries
 from fusefs.requests.purge_follower import PurgeFollower
-from fusefs.requests.read_ahead import ReadAhead
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
@@ -82,8 +81,8 @@ class Operations(pyfuse3.Operations):
         self.writers = Writers(hidden_s)
         self.watches = DirectoryWatches(store.home)
         self.callers = Callers()
-        self.threads = Threads()
-        self.read_ahead = ReadAhead(store.home, self.threads, self._count_opens)
+        self.cpu_follower = CpuFollower()
+        self.threads = Threads(self.cpu_follower)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
@@ -95,10 +94,6 @@ class Operations(pyfuse3.Operations):
         self._handles = self.files.handles
         self._read_only = read_only
         self._is_shared = is_shared  # with other users of the machine
-
-    def _count_opens(self) -> int:
-        """The number of files opened so far, by Python and by the extension."""
-        return self.timings.counts().get("open", 0) + self.tree.fast.counters().get("opens", 0)
 
     def stats(self) -> dict[str, object]:
         return {
@@ -122,6 +117,7 @@ class Operations(pyfuse3.Operations):
     # -- names -------------------------------------------------------------------------------------
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        self.cpu_follower.follow(ctx.pid)
         parent, text = self._nodes.get(parent_inode), os.fsdecode(name)
         private = self.files.pending_opens.reserved_for(ctx.pid, parent, text)
         if private is not None:
@@ -224,6 +220,7 @@ class Operations(pyfuse3.Operations):
     # -- directories -------------------------------------------------------------------------------
 
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
         listing = await self._list(node, self._reader(ctx) if node.path_info is None else None)
         return self._handles.add_listing(node, listing, self.callers.find(ctx.pid, ctx.uid).pid)
@@ -246,19 +243,17 @@ class Operations(pyfuse3.Operations):
             self._handles.relist(fh, listing)
         listing.was_read = True
         hidden = self._hidden_names(directory, self._handles.viewer(fh))
-        self._reply_names(directory, listing, start_id, lambda number: number + 1, hidden, token)
+        self._reply_names(directory, listing, start_id, 0, hidden, token)
 
     async def _read_cached_dir(self, directory: Node, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Read a directory that the kernel opened by itself, and whose listing it will cache."""
         lister = self.tree.fast.lister()
-        if directory.listing is None:
-            self.read_ahead.directory_read(directory)
         self.listings.will_read(directory)
         listing = self.listings.begun(directory, start_id) or await self._list(directory, None)
         hidden = self._hidden_names(directory, self.callers.find(*lister).pid if self.writers.hidden else EVERYBODY)
         self.listings.was_read(directory, listing, is_for_all=not hidden)
-        position = partial(self.listings.position_after, listing)
-        if not self._reply_names(directory, listing, self.listings.index_of(start_id), position, hidden, token):
+        first = self.listings.first_position(listing)
+        if not self._reply_names(directory, listing, self.listings.index_of(start_id), first, hidden, token):
             self.listings.keep(directory, listing)
 
     def _reply_names(
@@ -266,11 +261,11 @@ class Operations(pyfuse3.Operations):
         directory: Node,
         listing: Listing,
         index: int,
-        position_after: Callable[[int], int],
+        first: int,
         hidden: Container[str],
         token: pyfuse3.ReaddirToken,
     ) -> bool:
-        """Add names to a reply, as far as they fit. Returns whether all did."""
+        """Add names to a reply, as far as they fit. Returns whether all did. `first` is the position of the first."""
         names = listing.names
         for number in range(index, len(names)):
             if names[number] in hidden:
@@ -280,7 +275,7 @@ class Operations(pyfuse3.Operations):
             except NotFound:
                 continue  # gone since the directory was opened
             attrs = self._attributes(node)
-            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, position_after(number)):
+            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, first + number + 1):
                 self._nodes.drop_unused(node)
                 return False
             node.lookups += 1
@@ -355,6 +350,7 @@ class Operations(pyfuse3.Operations):
     # -- open files --------------------------------------------------------------------------------
 
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
         if flags & WRITING:
             require_writable(node, read_only=self._read_only)
@@ -488,7 +484,7 @@ class Operations(pyfuse3.Operations):
         await self.follower.run()
 
     async def follow_purges(self) -> None:
-        await self.purges.look()
+        await self.purges.run()
 
     async def expire_hidden(self) -> None:
         """Delete names hidden for ten seconds without a replacement. A pinned session is shown again."""

@@ -80,23 +80,6 @@ def test_warm_read_requests_one_open(mounted: Mount) -> None:
     assert run("cat", *files) == first
 
 
-def test_first_read_of_listed_files_requests_one_open(mounted: Mount) -> None:
-    """A listing lets the extension open the versions in it, so grep after a mount is answered in C."""
-    files = [path for path in mounted.sessions.rglob("*.json") if path.name in ("session.json", "runtime.json")]
-    assert len(files) > 3
-    spent = counted(mounted, lambda: run("cat", *files))
-    assert {name: spent[name] for name in ("open", "flush", "release")} == {"open": 1, "flush": 1, "release": 1}
-    assert spent["read"] <= 2
-
-
-def test_a_listing_is_read_with_one_request(mounted: Mount) -> None:
-    """The extension answers that nothing follows its last name."""
-    run("ls", mounted.sessions / "root")
-    (mounted.sessions / "root/note.txt").write_text("a change")
-    assert counted(mounted, lambda: run("ls", mounted.sessions / "root"))["readdir"] == 1
-    assert "note.txt" in run("ls", mounted.sessions / "root").split()
-
-
 def test_without_the_extension_a_warm_read_requests_no_data(
     filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +144,7 @@ def test_missing_name_created_elsewhere_appears(mounted: Mount) -> None:
 
 def test_switches_disable_the_caches(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a cache off, the same work causes requests; this allows measuring each cache."""
-    monkeypatch.setenv("GROVEFS_WITHOUT", "fast,timeouts,listings,pages,loop")
+    monkeypatch.setenv("GROVEFS_WITHOUT", "fast,timeouts,listings,pages,loop,companion")
     mount = mount_home(filled)
     path = mount.sessions / "root/session.json"
     path.read_bytes()

@@ -7,6 +7,7 @@ import threading
 import trio
 import trio.testing
 
+from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from tests.fusefs.requests.harness import in_trio, wait_until
@@ -15,7 +16,7 @@ from tests.fusefs.requests.harness import in_trio, wait_until
 @in_trio
 async def test_work_on_one_session_waits_without_occupying_threads() -> None:
     """Forty writers wait for one session: work on another one still gets a thread."""
-    threads, gate, order = Threads(), threading.Event(), []
+    threads, gate, order = Threads(CpuFollower()), threading.Event(), []
     started = threading.Event()
 
     def first() -> None:
@@ -39,7 +40,7 @@ async def test_work_on_one_session_waits_without_occupying_threads() -> None:
 
 @in_trio
 async def test_exception_in_a_thread_releases_the_session() -> None:
-    threads = Threads()
+    threads = Threads(CpuFollower())
     for _ in range(2):
         try:
             await threads.run(lambda: 1 / 0, "s")
