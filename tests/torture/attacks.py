@@ -29,7 +29,7 @@ from tests.torture.hosts.faults import GROVE_FAULTS
 from tests.torture.hosts.model_lives import GROVE
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
-DEFAULT_MINUTES = 90.0  # of a whole run on two processors: every attack that has an end comes to it
+DEFAULT_MINUTES = 95.0  # of a whole run on two processors: every attack that has an end comes to it
 
 ATTACKS: list[Attack] = [
     Attack("kills", "killed at every system call that changes the disk", syscalls.kills, minutes=3.5),
