@@ -26,7 +26,7 @@ from store.index.database import DISK_ERRORS, create_private, disk_errno, requir
 
 log = logging.getLogger("grovefs.store")
 
-BUSY_MS = 200  # a save waits no longer for the history
+BUSY_MS = 1_000  # a save waits no longer for the history; a version that it does not get is found by no merge
 # Checkpoints run when idle; this limit is for a process that is never idle (pages of 4 KiB).
 AUTOCHECKPOINT_PAGES = 2_000
 
