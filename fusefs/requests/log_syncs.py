@@ -73,7 +73,7 @@ class LogSyncs:
         """Wait for the running sync, then sync for everybody who has come meanwhile."""
         try:
             async with synced.running:
-                synced.next = _SyncRound()  # whoever comes from here on may have written later
+                synced.next = _SyncRound()  # a later caller may have written after this sync began
                 await self._threads.run(partial(self._sync_log, place, fd, is_new=mine.is_new))
                 mine.error = None
         except Exception as error:

@@ -274,7 +274,7 @@ def test_the_owner_of_a_session_can_read_its_past(
     mount_home: MountHome,
     user: int,  # noqa: F811
 ) -> None:
-    """Whoever may read session.json by its owner or group, and not only by its mode for all."""
+    """A user who may read session.json as its owner or group may read its older versions too."""
     (filled / "sessions").chmod(0o755)
     for path in (filled / "sessions/root", filled / "sessions/root/session.json"):
         os.chown(path, user, -1)
