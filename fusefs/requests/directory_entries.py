@@ -18,7 +18,6 @@ from store import layout
 from store.commit.write_request import CommitResult, Writer
 from store.disk.file import Stamp, is_same_content
 from store.errors import AlreadyExists, Busy, Generated, NotFound
-from store.index.catalog import Version
 from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
 
@@ -128,9 +127,10 @@ class DirectoryEntries:
             raise Busy(f"{source.path} is still being written; close it first")
         if pending is not None:
             await self.files.commit_pending(pending)
-        version = self.names.version(source)
+        info = self.names.stat(source.path)
+        stamp = Stamp.of(info) if info is not None else None
         evidence = self.files.evidence
-        process, before = evidence.writer_of_file(self.names.stat(source.path), caller)
+        process, before = evidence.writer_of_file(info, caller)
         writer = evidence.writer(process, target.path, before) if target.kind in CHECKED else None
         renaming = _Renaming(source, target, node, caller, writer, replace)
         result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
@@ -139,13 +139,13 @@ class DirectoryEntries:
         if target.kind in MAY_BE_EMPTY:
             self.files.detach_writers(target.path)
         if is_same_kind:
-            self.files.retarget_writers(source.path, new_parent, new_name, version)
+            self.files.retarget_writers(source.path, new_parent, new_name, stamp)
         old_parent.invalidate_listing(kernel_knows=True)
         new_parent.invalidate_listing(kernel_knows=True)
         self.writers.hidden.directory_created(target.path)
         self.writers.hidden.rename(source.path, target.path, self.names.stat)
         if node is not None:
-            is_moved = is_same_kind and _has_version(node, version)
+            is_moved = is_same_kind and _has_content(node, stamp)
             self._renamed(node, new_parent, new_name, source, target, is_moved=is_moved)
         else:  # the kernel has moved the entry of a node that was replaced meanwhile
             invalidate_later([Invalidation(new_parent.inode, os.fsencode(new_name))])
@@ -155,8 +155,8 @@ class DirectoryEntries:
         """Rename in a worker thread. Returns the result of a commit."""
         source, target, caller = renaming.source, renaming.target, renaming.caller
         hidden = self.writers.hidden
-        target_exists = self.names.stat(target.path) is not None and hidden.find(target.path, caller.pid) is None
-        if not renaming.replace and target_exists:
+        is_visible = hidden.find(target.path, caller.pid) is None
+        if not renaming.replace and is_visible and self.names.stat(target.path) is not None:
             raise AlreadyExists(f"{target.path} exists")
         if source.kind in CHECKED and hidden.find(source.path, caller.pid) is not None:
             raise NotFound(f"{source.path} does not exist")
@@ -280,9 +280,9 @@ class DirectoryEntries:
         invalidate_later([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
 
 
-def _has_version(node: Node, version: Version) -> bool:
-    """Whether the node is of this version. A state text that is moved is committed again, as another file."""
-    return node.info is not None and is_same_content(Stamp.of(node.info), version.main)
+def _has_content(node: Node, stamp: Stamp | None) -> bool:
+    """Whether the node has the bytes of a file. A state text that is moved is committed again, as another file."""
+    return node.info is not None and is_same_content(Stamp.of(node.info), stamp)
 
 
 def _is_its_file(node: Node, info: os.stat_result | None) -> bool:

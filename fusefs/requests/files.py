@@ -34,7 +34,6 @@ from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, is_same_content
 from store.errors import Conflict, Generated, InvalidContent
 from store.history.authors import acting_as
-from store.index.catalog import Version
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -251,13 +250,12 @@ class Files:
 
     # -- committing --------------------------------------------------------------------------------------
 
-    async def sync(self, number: int) -> None:
+    async def sync(self, handle: Handle) -> None:
         """fsync: a commit point. A rejected buffer then shows the committed version's attributes."""
-        handle = self.handles.get(number)
         if isinstance(handle, FileHandle):
             await self.threads.run(lambda: os.fsync(handle.fd))
         try:
-            await self.commit(number)
+            await self.commit(handle)
         except InvalidContent:
             buffer = handle.node.buffer
             if buffer is not None:
@@ -265,8 +263,7 @@ class Files:
                 handle.node.info = buffer.info
             raise
 
-    async def commit(self, number: int) -> None:
-        handle = self.handles.get(number)
+    async def commit(self, handle: Handle) -> None:
         node, buffer = handle.node, handle.node.buffer
         if buffer is None:
             if isinstance(handle, FileHandle) and handle.has_written:
@@ -371,14 +368,14 @@ class Files:
         self.writers.remove_pending(node)
         node.set_stat(buffer.info)
 
-    def retarget_writers(self, path: str, parent: Node, name: str, before: Version) -> None:
-        """A file was renamed: its open writers commit to the new name. `before` was its version."""
+    def retarget_writers(self, path: str, parent: Node, name: str, before: Stamp | None) -> None:
+        """A file was renamed: its open writers commit to the new name. `before` was its stamp."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
             node.parent, node.name, node.path = parent, name, parent.path_of(name)
             node.path_info = node.buffer.path_info = classify_path(node.path)
             base = node.buffer.base  # a state text is committed again under its new name
-            if base is not None and is_same_content(base.main, before.main):
+            if base is not None and is_same_content(base.main, before):
                 node.buffer.base = self.names.version(node.path_info)
             for _ in range(node.buffer.writers):
                 self.writers.end(path)

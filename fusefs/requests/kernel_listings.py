@@ -119,6 +119,8 @@ class KernelListings:
 
     async def invalidate_outdated(self) -> None:
         """Make the kernel read outdated listings again, before the caller's request is answered."""
+        if not self._outdated:
+            return
         outdated, self._outdated = self._outdated, {}
         await invalidate([Invalidation(inode, pages=True) for inode in outdated])
 

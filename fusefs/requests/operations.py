@@ -320,13 +320,15 @@ class Operations(pyfuse3.Operations):
         flags: int,
         ctx: RequestContext,
     ) -> None:
-        old, new = self._nodes.get(parent_inode_old), self._nodes.get(parent_inode_new)
-        if old.is_generated and new.is_generated and not flags & pyfuse3.RENAME_EXCHANGE:  # mv asks for NOREPLACE
+        source = self._nodes.get(parent_inode_old), os.fsdecode(name_old)
+        target = self._nodes.get(parent_inode_new), os.fsdecode(name_new)
+        is_in_views = source[0].is_generated and target[0].is_generated
+        if is_in_views and not flags & pyfuse3.RENAME_EXCHANGE:  # mv asks for NOREPLACE
             with self._acting(ctx):
-                await self.entries.move_item((old, os.fsdecode(name_old)), (new, os.fsdecode(name_new)))
+                await self.entries.move_item(source, target)
             return
-        source = self.entries.writable_parent(parent_inode_old, name_old)
-        target = self.entries.writable_parent(parent_inode_new, name_new)
+        for parent, _ in (source, target):
+            require_writable(parent, read_only=self._read_only)
         with self._acting(ctx) as caller:
             try:
                 if flags & pyfuse3.RENAME_EXCHANGE:
@@ -378,13 +380,13 @@ class Operations(pyfuse3.Operations):
         if isinstance(handle, FileHandle):
             handle.is_closing = True
         try:
-            await self.files.commit(fh)
+            await self.files.commit(handle)
         finally:
             await self.listings.invalidate_outdated()
 
     async def fsync(self, fh: int, datasync: bool) -> None:
         try:
-            await self.files.sync(fh)
+            await self.files.sync(self._handles.get(fh))
         finally:
             await self.listings.invalidate_outdated()
 

@@ -49,15 +49,15 @@ class BambooServer:
             return f"it rewrote {layout.INDEX_EXPORT} {now - self._rewrote_at:.0f} s ago"
         if _is_held(self._home / layout.BAMBOO_LIFECYCLE_LOCK):
             return f"it holds {layout.BAMBOO_LIFECYCLE_LOCK}"
-        if self._index_is_locked():
+        if _is_held(self._home / layout.BAMBOO_INDEX_LOCK) and not self._is_exporting():
             return f"it holds {layout.BAMBOO_INDEX_LOCK}"
         return None
 
-    def _index_is_locked(self) -> bool:
-        """Whether a server holds the index lock; our shared export lock excludes other GroveFS processes."""
+    def _is_exporting(self) -> bool:
+        """Whether it was a GroveFS process that held the index lock: it exports, or has just finished."""
         fd = os.open(self._home / _EXPORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            return _try_lock(fd, fcntl.LOCK_SH) and _is_held(self._home / layout.BAMBOO_INDEX_LOCK)
+            return not _try_lock(fd, fcntl.LOCK_SH) or not _is_held(self._home / layout.BAMBOO_INDEX_LOCK)
         finally:
             os.close(fd)
 

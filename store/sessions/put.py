@@ -7,6 +7,7 @@ other members are the writer's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
@@ -47,7 +48,7 @@ class PutOperation:
     core: Core
     commits: Commits
 
-    @property
+    @cached_property
     def merging(self) -> Merging:
         return Merging(self.core)
 
