@@ -276,7 +276,9 @@ class History:
         role, mark = _role(name), mark_of(stamp)
         found = self._of(path, f"v.{role}_mark = ? ORDER BY v.number LIMIT 1", [mark])
         # Times and modes of the file may have changed since: the lineage has its newest stamp.
-        return _first(found or self._of(path, f"l.{role}_mark = ? AND v.number = l.last", [mark]))
+        found = found or self._of(path, f"l.{role}_mark = ? AND v.number = l.last", [mark])
+        former = "SELECT number FROM former_marks WHERE lineage = l.key AND mark = ?"
+        return _first(found or self._of(path, f"v.number = ({former})", [mark]))
 
     def oldest(self, path: str | Location) -> SavedVersion | None:
         """The oldest version that is kept."""

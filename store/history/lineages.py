@@ -114,6 +114,6 @@ def marks_below(db: apsw.Connection, directory: str) -> list[tuple[bytes, int | 
 
 
 def delete_lineage(db: apsw.Connection, key: int) -> None:
-    for table in ("versions", "names", "drafts"):
+    for table in ("versions", "names", "drafts", "former_marks"):
         db.execute(f"DELETE FROM {table} WHERE lineage = ?", (key,))
     db.execute("DELETE FROM lineages WHERE key = ?", (key,))

@@ -176,17 +176,26 @@ class Recorder:
             return self._insert(db, planned, at_ns, author, stamps)
 
     def _restamped(self, lineage: Lineage | None, present: Sequence[tuple[str, bool, File | None]]) -> Lineage | None:
-        """Note new stamps of unchanged texts: times or modes of the files were changed."""
+        """Note new stamps of unchanged texts: times or modes of the files were changed.
+
+        A reader may have opened the version before that, and another one afterwards. Both may save
+        when the version has been replaced, so it is found by every stamp that its file had.
+        """
         for _, is_side, file in present:
             state = (lineage.side if is_side else lineage.main) if lineage is not None else NO_TEXT
             if lineage is not None and file is not None and state.mark != mark_of(file.stamp):
                 role, mark = "side" if is_side else "main", mark_of(file.stamp)
+                newest = f"SELECT max(number) FROM versions WHERE lineage = ?1 AND {role}_kind IS NOT NULL"
                 with self.database.write() as db:
                     db.execute(f"UPDATE lineages SET {role}_mark = ? WHERE key = ?", (mark, lineage.key))
-                    # Readers open the version with this stamp from now on, and may save after it is replaced.
-                    newest = f"SELECT max(number) FROM versions WHERE lineage = ? AND {role}_kind IS NOT NULL"
-                    update = f"UPDATE versions SET {role}_mark = ? WHERE lineage = ? AND number = ({newest})"
-                    db.execute(update, (mark, lineage.key, lineage.key))
+                    db.execute(
+                        "INSERT OR REPLACE INTO former_marks "
+                        f"SELECT lineage, {role}_mark, number FROM versions "
+                        f"WHERE lineage = ?1 AND number = ({newest}) AND {role}_mark IS NOT NULL",
+                        (lineage.key,),
+                    )
+                    update = f"UPDATE versions SET {role}_mark = ?2 WHERE lineage = ?1 AND number = ({newest})"
+                    db.execute(update, (lineage.key, mark))
         return None
 
     # -- rows --------------------------------------------------------------------------------------

@@ -99,9 +99,18 @@ ALTER TABLE versions ADD COLUMN agreed INTEGER;  -- number in the grove; negativ
 ALTER TABLE versions ADD COLUMN made_ns INTEGER; -- when its host made it, by the clock of the database
 """
 
-MIGRATIONS = (_FIRST, _SECOND)
+_THIRD = """
+CREATE TABLE former_marks (          -- stamps that the file of a version had before its mode or times were changed
+    lineage INTEGER NOT NULL,
+    mark INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (lineage, mark)
+) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD)
 VERSION = len(MIGRATIONS)
-TABLES = ("lineages", "versions", "origins", "names", "drafts", "snapshots")
+TABLES = ("lineages", "versions", "origins", "names", "drafts", "snapshots", "former_marks")
 
 
 def migrate(db: apsw.Connection) -> int:

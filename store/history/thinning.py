@@ -91,7 +91,8 @@ def keep_only(db: apsw.Connection, lineage: int, kept: set[int]) -> int:
     if not dropped:
         return 0
     wanted = {role: _rewrite(db, lineage, role, numbers, kept) for role in ROLES}
-    db.executemany("DELETE FROM versions WHERE lineage = ? AND number = ?", ((lineage, n) for n in dropped))
+    for table in ("versions", "former_marks"):
+        db.executemany(f"DELETE FROM {table} WHERE lineage = ? AND number = ?", ((lineage, n) for n in dropped))
     for role in ROLES:
         if _digests(db, lineage, role, wanted[role]) != wanted[role]:
             raise Corrupt(_name(db, lineage), Problem("a version would have changed; none was removed"))

@@ -18,7 +18,7 @@ from store.disk.file import Stamp
 from store.disk.rejects import REASON, REJECTED
 from store.history.authors import Author
 from store.namespace.moves import RenameRequest
-from store.path_kinds import classify_path
+from store.path_kinds import PathInfo, classify_path
 from tests.builders import make_document, make_session, read_json
 
 S1 = Location("s1")
@@ -102,6 +102,25 @@ def test_a_stale_edit_is_merged(filled: Store) -> None:
     assert b'      "pinned"' in (stored or b"")
     assert result.info is not None
     assert Stamp.of(result.info) == filled.version("s1").main
+    assert filled.check().is_clean
+
+
+@pytest.mark.parametrize("path", [MAIN, SIDE], ids=layout.DOCUMENTS)
+def test_a_version_whose_mode_and_times_changed_is_found_by_everyone_that_opened_it(
+    filled: Store, path: PathInfo
+) -> None:
+    """A text editor sets mode and times right after it saved; others have opened the version by then."""
+    programs = [Program(filled, pid, path.path) for pid in (100, 101, 102)]
+    raws = [programs[0].read()]
+    filled.names.set_attributes(path, mode=0o640)
+    raws.append(programs[1].read())
+    filled.names.set_attributes(path, times_ns=(10**18, 10**18))
+    raws.append(programs[2].read())
+    append(filled)
+    for program, raw, member in zip(programs, raws, ("one", "two", "three"), strict=True):
+        program.write(raw.replace(b"{", b'{"%s": 1,' % member.encode(), 1))
+    assert {"one", "two", "three"} <= read_json(filled.home / path.path).keys()
+    assert contents(filled)[-1] == "theirs"
     assert filled.check().is_clean
 
 
