@@ -43,8 +43,9 @@ def is_visible(store: Store, view: View, path: str, item: Item) -> bool:
         return True
     if isinstance(item, VirtualDir):
         return view.is_always_shown(path) or _has_visible(store, view, path)
-    source = _linked(item.target) if isinstance(item, VirtualLink) else item.source
-    return source is None or may_see(store, source)
+    if isinstance(item, VirtualLink):
+        return item.is_public or may_see(store, _linked(item.target))
+    return item.source is None or may_see(store, item.source)
 
 
 def _has_visible(store: Store, view: View, path: str) -> bool:

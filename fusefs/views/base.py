@@ -26,6 +26,7 @@ class VirtualDir:
 class VirtualLink:
     target: str  # relative, to lead into sessions/ wherever the mount is
     mtime_ns: int
+    is_public: bool = False  # shown to every user of a shared mount: it leads to a view, which hides what is private
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,4 +27,4 @@ def as_link(snapshot: Snapshot) -> VirtualLink:
     """The time is exact and in UTC: the zone of the mount must not matter."""
     moment = Timestamp.from_ns(snapshot.at_ns)
     exact = moment if "." in moment else moment.replace("Z", ".0Z")  # without a fraction it would be the whole second
-    return VirtualLink(f"../at/{exact}", snapshot.at_ns)
+    return VirtualLink(f"../at/{exact}", snapshot.at_ns, is_public=True)
