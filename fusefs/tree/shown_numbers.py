@@ -2,9 +2,12 @@
 
 Each version of a document is a node with its own number, but editors take a file whose number
 changes between stat and open for another file: vim then refuses to save. So a version shows the
-number of the version it replaces, if that was known to the kernel and the name is looked up again
-within a minute. It shows a later ctime, so programs that compare both, such as cmp and git, still
-see a change.
+number of the version it replaces, if the name is looked up again within a minute. It shows a later
+ctime, so programs that compare both, such as cmp and git, still see a change.
+
+The kernel may have forgotten the replaced version by then: it has one node per name, and a writer's
+private node takes the place of the version. The number counts all the same, because a program may
+have seen it. The same version, looked up again, shows what it showed before.
 
 A process that has an older version open is shown the node's own number: `tail -F` would not follow
 the name otherwise.
@@ -13,7 +16,7 @@ the name otherwise.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -22,17 +25,21 @@ from fusefs.tree.processes import Process
 from store.path_kinds import CHECKED
 
 KEPT_S = 60.0
+MAX_KEPT = 10_000  # the kernel may forget all documents of a large home at once
 
 
 class ShownNumber(NamedTuple):
+    """What the last version of a document showed."""
+
     number: int
     ctime_ns: int
     deadline: float
+    version: int  # its own number
 
 
 class ShownNumbers:
     def __init__(self) -> None:
-        self._replaced: dict[str, ShownNumber] = {}  # path of a document → what its last version showed
+        self._replaced: OrderedDict[str, ShownNumber] = OrderedDict()  # by path of a document, oldest first
         self._in_use: Counter[int] = Counter()  # by nodes with another number
 
     def is_reserved(self, number: int) -> bool:
@@ -45,21 +52,25 @@ class ShownNumbers:
         return kept.number if kept is not None and kept.deadline > time.monotonic() else None
 
     def replaced(self, node: Node) -> None:
-        """A node lost its name: the next version shows the same number."""
+        """A node lost its name, or the kernel forgot it: the next version shows the same number."""
         if not _is_document(node):
             return
         kept = self._replaced.get(node.path)
         assert node.info is not None
         shown_ns = max(node.info.st_ctime_ns, node.min_ctime_ns, kept.ctime_ns if kept is not None else 0)
         number = node.inode if node.shown_inode is None else node.shown_inode
-        self._replaced[node.path] = ShownNumber(number, shown_ns, time.monotonic() + KEPT_S)
+        self._replaced[node.path] = ShownNumber(number, shown_ns, time.monotonic() + KEPT_S, node.inode)
+        self._replaced.move_to_end(node.path)
+        if len(self._replaced) > MAX_KEPT:
+            self._replaced.popitem(last=False)
 
     def inherit(self, node: Node) -> None:
         """Let a new version show what its predecessor showed."""
         number = self.find(node.path)
         if number is None or not _is_document(node):
             return
-        node.min_ctime_ns = self._replaced[node.path].ctime_ns + 1
+        last = self._replaced[node.path]
+        node.min_ctime_ns = last.ctime_ns if node.inode == last.version else last.ctime_ns + 1
         node.encoded = None
         self.show(node, number)
 
@@ -80,7 +91,8 @@ class ShownNumbers:
 
     def expire(self) -> None:
         now = time.monotonic()
-        self._replaced = {path: kept for path, kept in self._replaced.items() if kept.deadline > now}
+        while self._replaced and next(iter(self._replaced.values())).deadline <= now:
+            self._replaced.popitem(last=False)
 
 
 def number_for(node: Node, process: Process, older_readers: Iterable[Process]) -> int:

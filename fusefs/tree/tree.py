@@ -44,7 +44,7 @@ class Tree:
         self.nodes = Nodes()
         self.shown_numbers = ShownNumbers()
         self.nodes.dropped = self._dropped  # type: ignore[method-assign]
-        self.nodes.replaced = self._replaced  # type: ignore[method-assign]
+        self.nodes.replaced = self.shown_numbers.replaced  # type: ignore[method-assign]
         self.nodes.is_reserved = self.shown_numbers.is_reserved  # type: ignore[method-assign]
         self.fast = FastPath()
         self.nodes.path_changed = self._path_changed  # type: ignore[method-assign]
@@ -62,11 +62,6 @@ class Tree:
         self.fast.revoke(node.inode)
         if node.is_watched:
             self.watches.drop(node)
-
-    def _replaced(self, node: Node) -> None:
-        # A node that the kernel forgets gets the same number again, unless it shows another one.
-        if node.lookups > 0 or node.shown_inode is not None:
-            self.shown_numbers.replaced(node)
 
     # -- lookup ------------------------------------------------------------------------------------------
 

@@ -366,3 +366,18 @@ async def test_write_by_another_program_during_chmod_is_another_version(
     await mount.set(inode, st_mode=0o644)
     assert await mount.inode(DOCUMENT) != inode
     assert await mount.content(DOCUMENT) == text
+
+
+@in_trio
+async def test_number_survives_that_the_kernel_forgets_a_version(mount: HandlerMount) -> None:
+    """A writer's node takes the place of the version in the kernel, and vim has seen the number: E949."""
+    path = "sessions/root/session.json"
+    shown, directory = (await mount.lookup(path)).st_ino, await mount.inode("sessions/root")
+    assert mount.tree.nodes.get(shown).lookups == 1
+    await mount.operations.forget([(shown, 1)])
+    assert mount.tree.nodes.find(shown) is None
+    mount.store.append("root", [Message.user("a new version")])
+    await mount.operations.lookup(directory, b"session.json", caller(WRITER))
+    node = mount.tree.nodes.get(directory).children["session.json"].inode
+    assert node != shown
+    assert (await mount.operations.getattr(node, caller(WRITER))).st_ino == shown

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fusefs.tree import shown_numbers
 from fusefs.tree.nodes import ROOT_INODE, Node, Nodes
 from fusefs.tree.processes import Process
 from fusefs.tree.shown_numbers import ShownNumbers, number_for
@@ -41,6 +42,32 @@ def test_next_versions_show_the_number_of_the_first(numbers: ShownNumbers, info:
     numbers.inherit(third)
     assert (second.shown_inode, third.shown_inode) == (100, 100)
     assert info.st_ctime_ns < second.min_ctime_ns < third.min_ctime_ns
+
+
+def test_same_version_shows_the_same_after_the_kernel_forgot_it(numbers: ShownNumbers, info: os.stat_result) -> None:
+    """git would take a later ctime for a change."""
+    first = version(100, info)
+    for _ in range(2):
+        numbers.replaced(first)
+        first = version(100, info)
+        numbers.inherit(first)
+        assert (first.shown_inode, max(first.min_ctime_ns, info.st_ctime_ns)) == (None, info.st_ctime_ns)
+    numbers.replaced(first)
+    for _ in range(2):
+        second = version(200, info)
+        numbers.inherit(second)
+        numbers.replaced(second)
+        assert (second.shown_inode, second.min_ctime_ns) == (100, info.st_ctime_ns + 1)
+
+
+def test_numbers_of_a_large_home_are_limited(
+    numbers: ShownNumbers, info: os.stat_result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown_numbers, "MAX_KEPT", 2)
+    for number in range(4):
+        numbers.replaced(version(100 + number, info, f"sessions/{number}/session.json"))
+    numbers.replaced(version(102, info, "sessions/2/session.json"))
+    assert [numbers.find(f"sessions/{number}/session.json") for number in range(4)] == [None, None, 102, 103]
 
 
 def test_number_is_forgotten_after_a_minute(
