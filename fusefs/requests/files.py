@@ -114,7 +114,8 @@ class Files:
         if reserved is not None:  # reopened without a lookup, through /proc/self/fd
             self.pending_opens.claimed(pid, reserved)
             return self._open_buffer(reserved, flags, process)
-        shown = number_for(node, process, self.handles.older_readers(node))
+        # As stat(2) has shown it. Readers do not matter: RELEASE of what the writer has closed may come late.
+        shown = number_for(node, process, older_readers=())
         appends = bool(flags & os.O_APPEND) and not flags & os.O_TRUNC
         private = self.tree.make_private(node.parent, node.name, node.info, process, shown, appends=appends)
         self.pending_opens.reserve(pid, node.parent, node.name, private)

@@ -146,7 +146,8 @@ class Handles:
         """Processes that have another version of the node's document open."""
         handles = [h for h in self._open.values() if isinstance(h, FileHandle) and h.path == node.path]
         readers = [h.process for h in handles if h.node is not node and not h.is_closing]
-        # Those have no FLUSH, but their RELEASE is counted when it is received: before any later request.
+        # Those have no FLUSH, but their RELEASE is counted when it is received: before most later requests.
+        # The kernel holds it back while twelve others wait in its background queue.
         for opened in self._fast.open_files():
             other = self._nodes.find(opened.node)
             if other is not None and other is not node and other.path == node.path:

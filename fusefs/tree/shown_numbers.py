@@ -9,8 +9,9 @@ The kernel may have forgotten the replaced version by then: it has one node per 
 private node takes the place of the version. The number counts all the same, because a program may
 have seen it. The same version, looked up again, shows what it showed before.
 
-A process that has an older version open is shown the node's own number: `tail -F` would not follow
-the name otherwise.
+A process that has an older version open when it calls stat(2) is shown the node's own number:
+`tail -F` would not follow the name otherwise. open(2) for writing leads to the number that stat(2)
+has shown.
 """
 
 from __future__ import annotations

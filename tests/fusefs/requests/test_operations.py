@@ -369,6 +369,36 @@ async def test_write_by_another_program_during_chmod_is_another_version(
 
 
 @in_trio
+async def test_process_that_still_counts_as_a_reader_writes_the_file_it_has_seen(mount: HandlerMount) -> None:
+    """The kernel may send RELEASE after later requests: vim has closed the version that it copied as a backup."""
+    path = "sessions/root/session.json"
+    seen = (await mount.operations.getattr(await mount.inode(path), caller(WRITER))).st_ino
+    reading = await mount.open(path)
+    mount.store.append("root", [Message.user("a new version")])
+    writing = await mount.open(path, os.O_WRONLY)
+    private = mount.files.handles.get(writing).node.inode
+    assert (await mount.operations.getattr(private, caller(WRITER))).st_ino == seen
+    await mount.release(reading)
+    await mount.finish(writing)
+
+
+@in_trio
+async def test_process_that_was_shown_the_number_of_a_new_version_writes_that_file(mount: HandlerMount) -> None:
+    """What stat(2) says and what fstat(2) says after open(2) agree, also for a process like `tail -F`."""
+    path = "sessions/root/session.json"
+    before = (await mount.operations.getattr(await mount.inode(path), caller(WRITER))).st_ino
+    reading = await mount.open(path)
+    mount.store.append("root", [Message.user("a new version")])
+    seen = (await mount.operations.getattr(await mount.inode(path), caller(WRITER))).st_ino
+    assert seen != before
+    writing = await mount.open(path, os.O_WRONLY)
+    private = mount.files.handles.get(writing).node.inode
+    assert (await mount.operations.getattr(private, caller(WRITER))).st_ino == seen
+    await mount.release(reading)
+    await mount.finish(writing)
+
+
+@in_trio
 async def test_number_survives_that_the_kernel_forgets_a_version(mount: HandlerMount) -> None:
     """A writer's node takes the place of the version in the kernel, and vim has seen the number: E949."""
     path = "sessions/root/session.json"
