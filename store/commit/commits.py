@@ -100,12 +100,12 @@ class Commits:
         location: Location,
         side: Document,
         replaced: File | None,
+        row: CatalogRow | None,
         request: WriteRequest | None = None,
         *,
         kept: Sequence[NewFile] = (),
     ) -> None:
-        """Commit runtime.json alone."""
-        row = self.fresh_row(location)
+        """Commit runtime.json alone. `row` is the session's row, up to date; None if it has no session.json."""
         if request is not None:
             file = request.new_file(side.raw, replaced)
         else:
@@ -134,7 +134,7 @@ class Commits:
         if used_at.ns <= document.record.updated_at.ns:
             return
         raw = splice(side.data, {"updated_at": document.data["updated_at"]}, {"updated_at": used_at})
-        self.commit_sidecar(location, parse_document(raw, location.path(layout.RUNTIME)), side)
+        self.commit_sidecar(location, parse_document(raw, location.path(layout.RUNTIME)), side, row)
 
     def commit_ignored_sidecar(self, request: WriteRequest, side: Document, replaced: File | None) -> None:
         """Commit a runtime.json that is older than session.json: the index keeps the members of that."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pydantic
 
@@ -52,6 +52,13 @@ class AppendedMessage:
     id: str | None  # None if the caller gave none
 
 
+class _Done(NamedTuple):
+    """The session after an append."""
+
+    updated_at: Timestamp
+    message_count: int
+
+
 @dataclass(frozen=True)
 class AppendOperation:
     core: Core
@@ -74,13 +81,12 @@ class AppendOperation:
     def _append(self, target: Session | str, location: Location, added: list[dict[str, Any]]) -> list[AppendedMessage]:
         with self.core.locked(location):
             was_current = isinstance(target, Session) and self._is_current(target, location)
-            appended_at = self._append_fast(location, added) or self._append_by_rewrite(location, added)
+            done = self._append_fast(location, added) or self._append_by_rewrite(location, added)
             if was_current and isinstance(target, Session):
-                self._extend(target, location, added, appended_at)
+                self._extend(target, location, added, done.updated_at)
             elif isinstance(target, Session) and target._origin is not None:
                 self._catch_up(target)
-            row = self.core.index.find(location)
-        first = row.entry.message_count - len(added) if row is not None else 0
+        first = done.message_count - len(added)
         return [AppendedMessage(first + place, message.get("id")) for place, message in enumerate(added)]
 
     def _catch_up(self, session: Session) -> None:
@@ -108,7 +114,7 @@ class AppendOperation:
         dump, main = {**origin.dump, **changed}, {**origin.main, **changed}
         session._origin = LoadState(self.core.version(location), dump, main, has_side=True)
 
-    def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
+    def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> _Done | None:
         """Splice the messages in without parsing the old ones; None where that is not safe."""
         row = self.commits.fresh_row(location)
         if row is None or row.append_offsets is None:
@@ -149,7 +155,7 @@ class AppendOperation:
             self.commits.run(Commit(location, files, known=known), update, "appended")
         except ChangedMeanwhile:
             return None
-        return now
+        return _Done(now, count)
 
     def _read_main(self, location: Location, row: CatalogRow, offsets: AppendOffsets) -> File | None:
         """Read session.json; only the end of a long one where the new file can share the blocks of the old.
@@ -170,7 +176,7 @@ class AppendOperation:
         head = main.data[:64] if not main.start else self.core.disk.read_head(location.path(layout.SESSION), 64)
         return sidecar.AUTHORITY.encode() in head
 
-    def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:
+    def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> _Done:
         loaded = self.core.load(location)
         if loaded is None:
             raise NotFound(f"there is no session {location}")
@@ -178,7 +184,7 @@ class AppendOperation:
         for message in added:
             session.add_message(Message.model_validate(message))
         self.saver.save(session)
-        return session.updated_at
+        return _Done(session.updated_at, len(session.messages))
 
 
 def _checked_message(message: Message | dict[str, Any]) -> dict[str, Any]:

@@ -213,7 +213,8 @@ class PutOperation:
         if pair.main is not None and _is_older(side.data, self._committed(pair).main):
             self.commits.commit_ignored_sidecar(request, side, pair.side)
         else:
-            self.commits.commit_sidecar(pair.location, side, pair.side, request)
+            row = self.commits.fresh_row(pair.location)
+            self.commits.commit_sidecar(pair.location, side, pair.side, row, request)
 
 
 def _is_older(side: Any, main: dict[str, Any] | None) -> bool:

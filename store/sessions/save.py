@@ -25,7 +25,7 @@ from store.documents import json_text, secrets, sidecar
 from store.documents.document import Document
 from store.documents.json_splice import same
 from store.errors import Conflict, InvalidName, NotFound
-from store.index.catalog import CatalogRow
+from store.index.catalog import CatalogRow, Version
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
@@ -69,8 +69,8 @@ class SaveOperations:
         require_valid_fields(session)
         location = location_of(session)
         with self.core.locked(location):
-            self._allow_touch(session, location)
             pair = self.core.read(location)
+            self._allow_touch(session, location, pair.version)
             if pair.main is None:
                 self._create(session, pair, overwrite=overwrite)
                 return
@@ -207,18 +207,18 @@ class SaveOperations:
             version = self.core.version(location)
             if version.main is None:
                 return self.save(session)
-            self._allow_touch(session, location)
-            origin = session._origin
-            if origin is None or origin.version.side != version.side or self._is_outdated(origin, location):
+            self._allow_touch(session, location, version)
+            origin, row = session._origin, self.commits.fresh_row(location)
+            if origin is None or origin.version.side != version.side or _is_outdated(origin, row):
                 raise conflict_error(location, origin, of_runtime=True)
             if version.side is None or not origin.has_side:
-                return self._first_sidecar(session, location)
+                return self._first_sidecar(session, location, row)
             sidecar.complete_control_changes(origin.dump, session)
-            self._rewrite_side(session, location, origin)
+            self._rewrite_side(session, location, origin, row)
 
-    def _allow_touch(self, session: Session, location: Location) -> None:
+    def _allow_touch(self, session: Session, location: Location, version: Version) -> None:
         """Let the session catch up if only `updated_at` of its sidecar changed, as a new trajectory step does."""
-        origin, version = session._origin, self.core.version(location)
+        origin = session._origin
         if origin is None or origin.version == version or origin.version.main != version.main or not origin.has_side:
             return
         side = session_reader.load_sidecar(self.core.disk, location, self.core.limit_bytes)
@@ -228,12 +228,7 @@ class SaveOperations:
         if same(sidecar.control_plane(touched), sidecar.control_plane(side._origin.dump)):
             session._origin = replace(origin, version=version, dump=touched)
 
-    def _is_outdated(self, origin: LoadState, location: Location) -> bool:
-        """Whether a program that does not write sidecars wrote session.json since the session was loaded."""
-        row = self.commits.fresh_row(location)
-        return row is not None and row.entry.updated_at.ns > Timestamp(origin.dump["updated_at"]).ns
-
-    def _rewrite_side(self, session: Session, location: Location, origin: LoadState) -> None:
+    def _rewrite_side(self, session: Session, location: Location, origin: LoadState, row: CatalogRow | None) -> None:
         before = sidecar.control_plane(origin.dump)
         if same(before, sidecar.control_plane(dump(session, without_messages=True))):
             return
@@ -242,13 +237,12 @@ class SaveOperations:
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         assert side is not None
         raw = splice_changes(side.data, before, sidecar.control_plane(now))
-        self.commits.commit_sidecar(
-            location, checked_document(raw, location, layout.RUNTIME, self.core.limit_bytes), side
-        )
+        document = checked_document(raw, location, layout.RUNTIME, self.core.limit_bytes)
+        self.commits.commit_sidecar(location, document, side, row)
         loaded_dump = {**now, "messages": origin.dump["messages"]}
         session._origin = replace(origin, version=self.core.version(location), dump=loaded_dump)
 
-    def _first_sidecar(self, session: Session, location: Location) -> None:
+    def _first_sidecar(self, session: Session, location: Location, row: CatalogRow | None) -> None:
         """Create a sidecar from session.json and the caller's changes."""
         pair = self.core.read(location)
         loaded = session_reader.parse(pair)
@@ -259,7 +253,8 @@ class SaveOperations:
         raw = sidecar.sidecar_of(loaded.main.raw, loaded.main.data)
         raw = splice_changes(raw, sidecar.control_plane(origin.main), sidecar.control_plane(now))
         side = checked_document(raw, location, layout.RUNTIME, self.core.limit_bytes)
-        self.commits.commit_sidecar(location, side, pair.side, kept=[] if loaded.side else trash_copy_of_sidecar(pair))
+        kept = [] if loaded.side else trash_copy_of_sidecar(pair)
+        self.commits.commit_sidecar(location, side, pair.side, row, kept=kept)
         loaded_dump = {**now, "messages": origin.dump["messages"]}
         session._origin = LoadState(self.core.version(location), loaded_dump, origin.main, has_side=True)
 
@@ -317,6 +312,11 @@ class SaveOperations:
             session.project_id = project_id
             self.save(session)
             return True
+
+
+def _is_outdated(origin: LoadState, row: CatalogRow | None) -> bool:
+    """Whether a program that does not write sidecars wrote session.json since the session was loaded."""
+    return row is not None and row.entry.updated_at.ns > Timestamp(origin.dump["updated_at"]).ns
 
 
 def _kept_documents(pair: DocumentPair, moved: Sequence[str]) -> TrashPart:
