@@ -135,7 +135,7 @@ class BambooAtWork(ReadOnly):
 
 
 class Unreachable(ReadOnly):
-    """The database of the grove did not answer, and nothing was changed. Reading goes on."""
+    """The database of the grove did not answer, and nothing was changed. Reading still works."""
 
 
 class Conflict(StoreError):

@@ -50,7 +50,7 @@ class Trash:
         return self._home.services.deleter.undelete(name)
 
     def empty(self) -> int:
-        """Erase the trash for good; returns the number of slots erased."""
+        """Erase the trash permanently; returns the number of slots erased."""
         return self._home.services.deleter.empty_trash()
 
 
@@ -118,7 +118,7 @@ class PastVersions:
         return location.dir
 
     def log(self, what: str | Location, *, limit: int = 20, before: int | None = None) -> list[SavedVersion]:
-        """List versions, newest first; `before` is the number to go on from."""
+        """List versions, newest first; `before` is the number to continue from."""
         return self._home.core.history.log(self.path_of(what), limit=limit, before=before)
 
     def find(self, what: str | Location, number: int) -> SavedVersion | None:
@@ -160,7 +160,7 @@ class PastVersions:
         return self._home.core.history.newest(self.path_of(what))
 
     def before(self, version: SavedVersion) -> SavedVersion | None:
-        """Return the version before one; None if it is the first or not kept any more."""
+        """Return the version before one; None if it is the first or no longer kept."""
         return self._home.services.versions.before(version)
 
     def name_of(self, path: str) -> str:
@@ -254,7 +254,7 @@ class PastVersions:
         return (upkeep if retention is None else replace(upkeep, retention=retention)).thin(progress)
 
     def purge(self, *what: str | Location, matching: str | None = None) -> PurgeReport:
-        """Remove past texts for good: those that match a regular expression, or all but the present ones.
+        """Remove past texts permanently: those that match a regular expression, or all but the present ones.
 
         Without `what`, of everything; then `matching` is required. The present files are never changed.
         """
@@ -370,7 +370,7 @@ class Maintenance:
         }
 
     def erase_all(self) -> None:
-        """Erase every session, the index and the trash for good. For development."""
+        """Erase every session, the index and the trash permanently. For development."""
         core = self._home.core
         core.check_writable()
         for root in core.disk.directories(layout.SESSIONS):

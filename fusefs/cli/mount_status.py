@@ -47,7 +47,7 @@ def advice(problem: str) -> str:
     """What a user can do about versions that are not kept."""
     if problem == TURNED_OFF:
         return "mount again without --no-history to keep them"
-    return "saves go on; remove the cause, and versions are kept again within a minute"
+    return "saves still work; remove the cause, and versions are kept again within a minute"
 
 
 def set_aside_line(name: str) -> str:

@@ -383,7 +383,7 @@ class Files:
                 self.writers.begin(node.path)
 
     def detach_writers(self, path: str) -> None:
-        """A file was removed: its open writers commit nothing any more."""
+        """A file was removed: its open writers no longer commit."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
             self.writers.remove_pending(node)

@@ -19,7 +19,7 @@ from fusefs.requests.cpu_affinity import CpuFollower
 T = TypeVar("T")
 
 _LIMITER = trio.CapacityLimiter(16)
-# For changes: in a grove each may wait for the database for ten seconds. Reading must go on meanwhile.
+# For changes: in a grove each may wait for the database for ten seconds. Reads must not wait for them.
 _CHANGES_LIMITER = trio.CapacityLimiter(16)
 
 

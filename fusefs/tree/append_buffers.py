@@ -2,7 +2,7 @@
 
 An attachment or state text opened with O_APPEND, and not truncated, has no version that a commit
 could conflict with. The buffer's file holds only the new bytes. Each commit appends those that the
-one before did not, and writes may go on meanwhile. Truncating the file turns the buffer into an
+one before did not, and writes may continue meanwhile. Truncating the file turns the buffer into an
 ordinary one, which replaces the version that was opened.
 """
 

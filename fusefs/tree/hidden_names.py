@@ -79,7 +79,7 @@ class HiddenNames:
     def show(self, path: str, process: Process) -> None:
         """Stop hiding a name: this process replaced, restored or deleted it.
 
-        Another process that took it away goes on to replace it, and must not find a version it has
+        Another process that removed it is about to replace it, and must not find a version it has
         not seen there, unless it runs the process that has replaced it.
         """
         self._deleted.pop(path, None)

@@ -83,7 +83,7 @@ class ShownNumbers:
             self._in_use[number] += 1
 
     def dropped(self, node: Node) -> None:
-        """The node shows no other number any more."""
+        """The node shows its own number again."""
         number, node.shown_inode, node.encoded = node.shown_inode, None, None
         if number is not None and number in self._in_use:
             self._in_use[number] -= 1

@@ -49,7 +49,7 @@ class MissedHistory:
         self._store(commit.moves, [MissedVersion(lineage, found, what, author) for lineage, found in marks.items()])
 
     def store_recovered(self, moves: Sequence[tuple[str, str]], lineages: Iterable[str]) -> None:
-        """The same for a commit that recovery has finished: its author is not known any more."""
+        """The same for a commit that recovery has finished: its author is no longer known."""
         self._store(moves, [MissedVersion(lineage, {}, FOUND, OUTSIDE) for lineage in lineages])
 
     def _store(self, moves: Sequence[tuple[str, str]], versions: Sequence[MissedVersion]) -> None:

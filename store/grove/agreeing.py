@@ -84,7 +84,7 @@ class _ThreadState(threading.local):
     held: _Held | None = None
 
     def __init__(self) -> None:
-        self.set_aside: list[SetAside] = []  # outside edits to merge when no lock is held any more
+        self.set_aside: list[SetAside] = []  # outside edits to merge once no lock is held
 
 
 class GroveAgreement:
@@ -397,7 +397,7 @@ class GroveAgreement:
             except Stale as found:
                 stale = found
             if time.monotonic() > until:
-                raise Busy(f"{stale.location} is changed on other hosts all the time; nothing was changed, try again")
+                raise Busy(f"{stale.location} keeps changing on other hosts; nothing was changed, try again")
 
     def _catch_up(self, stale: Stale, stack: ExitStack) -> None:
         """Hold the local lock and the row, and pull what other hosts did."""
@@ -418,7 +418,7 @@ class GroveAgreement:
         assert held is not None
         try:
             self._pull(location, held.connection)
-        except psycopg.Error:  # this host stood still, and the server has ended the transaction: go on without it
+        except psycopg.Error:  # the server ended the transaction while this host was stopped: continue without it
             self._drop(held.connection)
             self._pull(location)
 

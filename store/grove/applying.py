@@ -154,7 +154,7 @@ class Applier:
         self.core.on_commit()
 
     def _commit(self, plan: RowPlan, location: Location) -> tuple[Commit, list[str]]:
-        """The commit, and the temporary names of what it removes for good: acknowledged mail."""
+        """The commit, and the temporary names of what it deletes permanently: acknowledged mail."""
         is_mail = location != location.owner
         temps = [self.core.disk.temp_path() for _ in plan.removed] if is_mail else []
         trash = to_trash(location, _reason(plan.removed), moved=[] if is_mail else plan.removed, numbered=True)

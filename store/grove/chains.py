@@ -64,7 +64,7 @@ class LongChains:
             try:
                 shorten(self._server, self._replica, unit, self._read_chunk)
             except BadRow as error:
-                log.warning("%s: its rows in the log stay many: %s", unit, error)
+                log.warning("%s: its rows in the log were not combined: %s", unit, error)
 
 
 class Server(Protocol):

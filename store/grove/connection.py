@@ -49,7 +49,7 @@ _CONNECT = {
 
 
 def now_s() -> float:
-    """A clock that goes on while the machine is suspended."""
+    """A clock that keeps running while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -117,7 +117,7 @@ class GroveServer:
             return
 
     def freeze(self, why: str) -> None:
-        """Let no host write any more: history was lost."""
+        """Stop the writes of all hosts: history was lost."""
 
         def update(connection: DeadlineConnection) -> None:
             connection.execute("UPDATE grove.grove SET frozen = %s WHERE frozen IS NULL", (why,))
@@ -173,8 +173,8 @@ class GroveServer:
 
     def _unreachable(self, text: str) -> Unreachable:
         return Unreachable(
-            f"the database of the grove does not answer: {text}. Nothing was changed. Reading goes on; "
-            "writing goes on when the database is back"
+            f"the database of the grove does not answer: {text}. Nothing was changed. Reading still works; "
+            "writing works again when the database is back"
         )
 
     def listen(self, channel: str) -> Hints:
@@ -233,7 +233,7 @@ class GroveServer:
         if row is None or row[0] != self._membership.epoch:
             raise ReadOnly("the database has another grove than the one this home joined; see `grovefs grove status`")
         if row[1] > schema.FORMAT:
-            raise ReadOnly("the grove needs a newer GroveFS to write; reading goes on")
+            raise ReadOnly("the grove needs a newer GroveFS to write; reading still works")
         if row[2] is not None:
             raise ReadOnly(f"the grove is frozen: {row[2]}; see `grovefs grove status`")
         lost = lost_shards(connection, {**self.replica.cursors(), **self.replica.acknowledged()})

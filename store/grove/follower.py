@@ -86,7 +86,7 @@ class LogFollower:
     def step(self) -> bool:
         """Apply one page of the log. True if there is more."""
         cursors, membership = self._replica.cursors(), self._replica.membership
-        acknowledged = self._replica.acknowledged()  # before the query: this home goes on writing meanwhile
+        acknowledged = self._replica.acknowledged()  # before the query: this home keeps writing meanwhile
         page = self._server.run(lambda connection: read_page(connection, cursors, membership.shards))
         why = lost_history(page, cursors, acknowledged, membership.epoch)
         if why:

@@ -2,7 +2,7 @@
 
 A home joins while no other process has it open: a process that does not know of the grove would
 write without asking it. Units that differ from those of the grove are kept as copies. If joining is
-interrupted, following goes on from where it stopped: what was not fetched is in the log, and what
+interrupted, following continues where it stopped: what was not fetched is in the log, and what
 was not published stays local until it is changed or published by name.
 """
 
@@ -50,7 +50,7 @@ def check_url(url: str) -> None:
     except psycopg.Error as error:
         raise InvalidName(f"not a connection URL: {first_line(error)}") from None
     if given.get("password"):
-        raise InvalidName("the URL has a password, which would be stored: put it into ~/.pgpass or a service file")
+        raise InvalidName("the URL has a password, which would be stored: put it in ~/.pgpass or a service file")
 
 
 def connect(url: str) -> Any:
@@ -237,7 +237,7 @@ def accept_loss(url: str) -> None:
 
 
 def require_alone(home: OpenHome) -> None:
-    """Raise Busy if another process has the home open: it would go on without the grove, or with it."""
+    """Raise Busy if another process has the home open: it would keep writing without the grove, or with it."""
     if not home.presence.try_exclusive():
         raise Busy(f"{home.path} is open in another process, such as a mount; close it first")
 

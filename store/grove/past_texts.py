@@ -29,7 +29,7 @@ class PastTexts:
     read_chunk: ChunkReader
 
     def find(self, path: str, digest: bytes) -> bytes | None:
-        """The text of a file that had this SHA-256; None if nobody has it any more."""
+        """The text of a file that had this SHA-256; None if it is no longer kept."""
         for _, text in self._kept(path, lambda version: _may_be(version, path, digest)):
             if text is not None and sha256(text).digest() == digest:
                 return text

@@ -1,6 +1,6 @@
 """Drafts: what a person typed, where a merge stored something else.
 
-The editor goes on with what was typed, so the next save is compared with the draft. Drafts are kept
+The editor still has what was typed, so the next save is compared with the draft. Drafts are kept
 while their process lives, and KEPT_DAYS longer, up to KEPT_BYTES in total.
 """
 

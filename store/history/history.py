@@ -40,7 +40,7 @@ from store.layout import PRIVATE, RUNTIME, Location
 
 log = logging.getLogger("grovefs.store")
 
-RETRY_S = 30.0  # after a failure, saves go on without the history for this long
+RETRY_S = 30.0  # after a failure, saves skip the history for this long
 PATIENCE = 3  # so often in a row it may be locked by another process before that counts as a failure
 
 _FAILURES = (apsw.Error, OSError, StoreError, steps.Error)
@@ -232,7 +232,7 @@ class History:
             log.info("a version was not recorded: %s", error)
             return
         self._retry_at = time.monotonic() + RETRY_S
-        log.log(level, "versions are not kept: %s; saves go on, next attempt in %d s", error, RETRY_S)
+        log.log(level, "versions are not kept: %s; saves still work, next attempt in %d s", error, RETRY_S)
 
     # -- versions of one path ----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Removing texts from the history for good, with every copy that the history made of them.
+"""Permanent removal of texts from the history, with every copy that the history made of them.
 
 `secure_delete` overwrites what is deleted from the database file. The write-ahead log may still hold
 it until it is truncated, which readers of other processes can prevent: `erase_log` says whether it was.

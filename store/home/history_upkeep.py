@@ -195,7 +195,7 @@ class HistoryUpkeep:
     # -- purging -----------------------------------------------------------------------------------
 
     def purge(self, paths: Iterable[str] | None = None, matching: str | None = None) -> PurgeReport:
-        """Remove past texts for good: those that match a regular expression, or all but the present ones.
+        """Remove past texts permanently: those that match a regular expression, or all but the present ones.
 
         `paths` are sessions' directories or kept files; None means all. Rejected texts, the trash and
         damaged databases that were set aside are purged too, and deleted text in the search index.

@@ -2,7 +2,7 @@
 
 A row records the versions of the files it was built from. A partial update (append, runtime save)
 is allowed only while the files still have these versions. Otherwise the whole session is read
-again: a partial update would hide an outside edit for good.
+again: a partial update would hide an outside edit forever.
 """
 
 from __future__ import annotations

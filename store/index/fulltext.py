@@ -132,7 +132,7 @@ class TextUpdate(NamedTuple):
     stale: Sequence[int]  # rows whose text is gone or replaced
     moved: Sequence[tuple[int, Columns, int]]  # rows whose text has a number already
     new: Sequence[tuple[int, Columns, str]]  # rows with a new text, as FTS5 indexes it
-    unused: Sequence[int]  # numbers of texts that no row has any more
+    unused: Sequence[int]  # numbers of texts that no row uses now
     sizes: Sequence[tuple[int, PieceSize]]  # of the transcript's pieces that changed
 
     def and_also(self, other: TextUpdate) -> TextUpdate:

@@ -166,7 +166,7 @@ class Session(AliasedRecord):
     def replace_content(self, other: "Session") -> None:
         """Take all members of `other`.
 
-        Messages with the same id stay the same objects, so that a program may go on with those it holds.
+        Messages with the same id stay the same objects, so that a program can keep using those it holds.
         """
         ids = Counter(message.id for message in self.messages)
         held = {message.id: message for message in self.messages if message.id and ids[message.id] == 1}

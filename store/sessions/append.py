@@ -52,7 +52,7 @@ class AppendedMessage:
     id: str | None  # None if the caller gave none
 
 
-class _Done(NamedTuple):
+class _AfterAppend(NamedTuple):
     """The session after an append."""
 
     updated_at: Timestamp
@@ -114,7 +114,7 @@ class AppendOperation:
         dump, main = {**origin.dump, **changed}, {**origin.main, **changed}
         session._origin = LoadState(self.core.version(location), dump, main, has_side=True)
 
-    def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> _Done | None:
+    def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> _AfterAppend | None:
         """Splice the messages in without parsing the old ones; None where that is not safe."""
         row = self.commits.fresh_row(location)
         if row is None or row.append_offsets is None:
@@ -155,7 +155,7 @@ class AppendOperation:
             self.commits.run(Commit(location, files, known=known), update, "appended")
         except ChangedMeanwhile:
             return None
-        return _Done(now, count)
+        return _AfterAppend(now, count)
 
     def _read_main(self, location: Location, row: CatalogRow, offsets: AppendOffsets) -> File | None:
         """Read session.json; only the end of a long one where the new file can share the blocks of the old.
@@ -176,7 +176,7 @@ class AppendOperation:
         head = main.data[:64] if not main.start else self.core.disk.read_head(location.path(layout.SESSION), 64)
         return sidecar.AUTHORITY.encode() in head
 
-    def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> _Done:
+    def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> _AfterAppend:
         loaded = self.core.load(location)
         if loaded is None:
             raise NotFound(f"there is no session {location}")
@@ -184,7 +184,7 @@ class AppendOperation:
         for message in added:
             session.add_message(Message.model_validate(message))
         self.saver.save(session)
-        return _Done(session.updated_at, len(session.messages))
+        return _AfterAppend(session.updated_at, len(session.messages))
 
 
 def _checked_message(message: Message | dict[str, Any]) -> dict[str, Any]:

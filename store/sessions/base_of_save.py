@@ -72,7 +72,7 @@ class SaveEvidence:
     same_time: Sequence[Candidate] = ()  # versions and drafts with the updated_at of the typed text
     opened: Sequence[Candidate] = ()  # versions the writer is known to have had
     relatives: Sequence[Candidate] = ()  # used if nothing is known of the writer itself
-    is_incomplete: bool = False  # the writer had versions that are not kept any more
+    is_incomplete: bool = False  # the writer had versions that are no longer kept
     pinned: Candidate | None = None  # the version whose bytes the buffer started from
     own_last: Candidate | None = None  # the writer's own last accepted text
     unlinked_first: bool = False  # the writer unlinked the document before it wrote this

@@ -2,7 +2,7 @@
 
 The caller holds the session's lock. `resolve` finds the base (base_of_save), merges, or refuses
 with a Conflict that says what is newer. Nothing is written here but drafts: what was typed, where
-a merge stored something else. An editor goes on with its own text, so its next save is compared
+a merge stored something else. An editor keeps its own text, so its next save is compared
 with the draft.
 """
 

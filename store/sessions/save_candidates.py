@@ -29,7 +29,7 @@ class CandidateSearch:
     said_ns: int | None  # its updated_at; None if files of this kind have none
     current: File  # the version on disk
     agreed_texts: Callable[[str, int], Sequence[PastText]] = lambda path, said_ns: ()  # what a grove has besides
-    is_incomplete: bool = False  # the writer had versions that are not kept any more
+    is_incomplete: bool = False  # the writer had versions that are no longer kept
 
     def __post_init__(self) -> None:
         self._path = lineage_path(self.request.target.path)

@@ -28,7 +28,7 @@ class ReverseMerge:
     def merged(self, item: UndoItem) -> VersionTexts | None:
         """The present texts without the bad versions; None if that changes nothing.
 
-        Raises Conflict if others changed the same, NotFound if a version is not kept any more.
+        Raises Conflict if others changed the same, NotFound if a version is no longer kept.
         """
         texts = present = self._present(item.path)
         for bad in reversed(item.bad):

@@ -56,7 +56,7 @@ class UndoOperation:
         return first
 
     def _decide(self, path: str, first: int, request: UndoRequest) -> UndoItem | UndoRefusal | None:
-        """What to do with one path now; None if it is as before already, or nothing in it is bad any more."""
+        """What to do with one path now; None if it is already as before, or has no change left to undo."""
         versions = self._versions(path, first)
         if not versions:
             return UndoRefusal(path, "it was deleted or renamed since the plan was made")

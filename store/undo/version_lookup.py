@@ -104,7 +104,7 @@ class VersionLookup:
         return f"{first} to {last} are kept"
 
     def before(self, version: SavedVersion) -> SavedVersion | None:
-        """The version before one; None if it is the first, or the one before is not kept any more."""
+        """The version before one; None if it is the first, or the one before is no longer kept."""
         return self.core.history.find(version.path, version.number - 1)
 
     # -- content ---------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def _children(parent: int) -> list[int]:
 def test_a_database_that_stands_still_holds_no_lock_past_the_deadline(
     tmp_path: Path, own_server: PrivateServer
 ) -> None:
-    """The first writer is refused after the deadline, the next at once; reading never waits; then all goes on."""
+    """The first writer is refused after the deadline, the next at once; reading never waits; then all work again."""
     with unfollowed_hosts(tmp_path, new_database(own_server), "a") as (a,):
         a.save(Session.new("s", "m"))
         agreement_of(a).server.deadline_s = 2.0

@@ -17,7 +17,7 @@ from tests.grove.groves import assert_clean, create, hosts, join, wait_equal, wa
 
 @pytest.mark.warns  # the store logs that the database is gone
 def test_nothing_acknowledged_is_lost_when_the_database_is_killed(tmp_path: Path, own_server: PrivateServer) -> None:
-    """Writers fail or wait; reading goes on; everything goes on by itself when the database is back."""
+    """Writers fail or wait; reading still works; everything recovers by itself when the database is back."""
     url = create(new_database(own_server))
     with hosts(tmp_path, url, "one", "two") as (one, two):
         one.save(Session.new("s1", "m"))

@@ -145,7 +145,7 @@ def test_leaving_makes_an_ordinary_home(tmp_path: Path, url: str) -> None:
 
 
 def test_a_home_that_is_open_elsewhere_cannot_join(tmp_path: Path, url: str) -> None:
-    """That process would go on writing without the grove."""
+    """That process would keep writing without the grove."""
     create(url)
     home_with(tmp_path / "one", a="text")
     code = "import sys; from store import Store; s = Store.open(sys.argv[1]); print(flush=True); sys.stdin.read()"

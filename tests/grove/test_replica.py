@@ -74,7 +74,7 @@ def test_an_older_version_is_not_recorded(tmp_path: Path) -> None:
 
 
 def test_a_deleted_unit_keeps_its_version_and_no_files(tmp_path: Path) -> None:
-    """Its number goes on if it is restored."""
+    """Its numbers continue if it is restored."""
     grove = joined(tmp_path)
     grove.record_agreed([agreed(1, {"session.json": DIGEST})], lambda path: None)
     grove.record_agreed([agreed(2, is_gone=True)], lambda path: None)

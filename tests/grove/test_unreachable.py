@@ -1,4 +1,4 @@
-"""A database that does not answer: reading goes on, writing is refused with the truth about the outcome."""
+"""A database that does not answer: reading still works, writing is refused with the truth about the outcome."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_without_an_answer_the_outcome_is_unknown(
 
 
 def test_an_unreachable_database_refuses_writes_until_it_is_back(tmp_path: Path, own_server: PrivateServer) -> None:
-    """Nothing is changed; the second refusal is immediate; writing goes on without opening the home again."""
+    """Nothing is changed; the second refusal is immediate; writing works again without opening the home again."""
     with unfollowed_hosts(tmp_path, new_database(own_server), "a") as (a,):
         a.save(Session.new("s", "m"))
         own_server.kill()

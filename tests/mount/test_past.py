@@ -22,7 +22,7 @@ from tests.mount.test_rsync import EXACT, inside, rsync
 MountHome = Callable[..., Mount]
 
 SESSIONS = 15
-LIVE = 3  # sessions in which an agent goes on
+LIVE = 3  # sessions in which an agent keeps writing
 COMMITS = 500
 
 
@@ -208,7 +208,7 @@ def test_a_snapshot_is_consistent_while_sessions_change(place: Path, mount_home:
 
 
 def test_a_wrong_sed_is_undone(place: Path, mount_home: MountHome) -> None:
-    """Made through the mount, undone by the command, with --merge where an agent went on, and undone again."""
+    """Made through the mount, undone by the command, with --merge where an agent wrote afterwards, and undone again."""
     home = place / "home"
     with Store.open(home, background=False, durability="normal", author="agent") as store:
         for number in range(SESSIONS):

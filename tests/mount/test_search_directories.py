@@ -124,7 +124,7 @@ def test_b8_names_that_were_looked_up_are_released(mounted: Mount) -> None:
 
 
 def test_b8_a_directory_in_use_stays(mounted: Mount) -> None:
-    """A program in a query's directory goes on, although many others were looked up since."""
+    """A program in a query's directory can continue, although many others were looked up since."""
     folder = os.open(mounted.path / "search/msg", os.O_RDONLY | os.O_DIRECTORY)
     try:
         before = sorted(os.listdir(folder))

@@ -195,7 +195,7 @@ class Driver:
         self.stable[other] = self.stable.get(name)
         self.stable[name] = None
         if other == self.opened:
-            self.opened = None  # the open file has no name any more
+            self.opened = None  # the open file no longer has a name
         elif name == self.opened:
             self.opened = other
             if self.is_pending:

@@ -1,4 +1,4 @@
-"""The real clients of Codex and Claude Code, from npm, go on with a conversation that was repaired here.
+"""The real clients of Codex and Claude Code, from npm, continue a conversation that was repaired here.
 
 A client starts a conversation with a mock model on loopback. It is imported, an answer is changed, and the export is
 resumed by the same client: the model must get the changed answer, and the import must take what the client adds.

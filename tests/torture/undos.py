@@ -1,4 +1,4 @@
-"""A wrong bulk edit of a thousand sessions, undone while agents went on in some of them."""
+"""A wrong bulk edit of a thousand sessions, undone while agents wrote to some of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ grove = typer.Typer(
     Every host keeps an ordinary home: reading, search and the mount stay local and fast. A change is agreed to by the
     database before it is stored, and reaches the other hosts within a second.
 
-    URL is what psql takes, such as postgresql://user@db.example/agents or service=agents. Passwords belong into
+    URL is what psql takes, such as postgresql://user@db.example/agents or service=agents. Passwords belong in
     ~/.pgpass or a service file; a URL with one is rejected. `grovefs help grove` explains how to run the database,
     what can be lost in which set-up, and what does not cross hosts yet.
 

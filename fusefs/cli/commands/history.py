@@ -56,8 +56,8 @@ def _show_state(state: HistoryState, without: dict[str, str]) -> None:
 def thin(home: Home, as_json: Json = False) -> None:
     """Remove versions that are too old, as the mount does once an hour.
 
-    All versions of thirty days are kept, then the last of each hour, after ninety days of each day. The newest twenty
-    of a session, what people changed by mount or command line, and snapshots stay.
+    All versions are kept for thirty days, then the last one of each hour, and after ninety days the last one of each
+    day. Always kept: the newest twenty of a session, changes by people (mount, command line), and snapshots.
 
     Example: grovefs history thin
     """
@@ -83,7 +83,7 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove past texts for good: old versions, drafts, rejected texts, and the trash.
+    """Remove past texts permanently: old versions, drafts, rejected texts, and the trash.
 
     With --matching, only texts that match are removed: for a password that was redacted. Without it, everything but
     the present version of the named sessions is removed. Present files are never changed, and backups keep what they
@@ -102,7 +102,7 @@ def purge(
         paths = [store.history.resolve(name)[0] for name in names or []]
         whose = ", ".join(map(store.history.name_of, paths)) or "all sessions"
         what = "all past texts" if matching is None else "past texts that match"
-        if not yes and not confirm(f"Remove {what} of {whose} for good, also from the trash?", "--yes"):
+        if not yes and not confirm(f"Remove {what} of {whose} permanently, also from the trash?", "--yes"):
             raise typer.Exit(1)
         report = store.history.purge(*paths, matching=matching)
     print_json(asdict(report)) if as_json else _show(report)

@@ -84,7 +84,7 @@ def import_sessions(
         bool, typer.Option("--overwrite", help="Take the source's version of sessions changed here.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Then go on: import what the agents write, until Ctrl-C.")
+        bool, typer.Option("--follow", help="Keep importing what the agents write, until Ctrl-C.")
     ] = False,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,  # end with the mount
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; change nothing.")] = False,
@@ -159,7 +159,7 @@ def import_sessions(
 
 
 def _follow(home: Path, sources: list[str], agent: str | None, tally: _Tally, *, ask: bool, with_parent: bool) -> None:
-    """Import, and go on until a signal ends it, or with the process that started it."""
+    """Import, and keep importing until a signal arrives or the process that started it ends."""
     from store.transfer.import_follow import ImportFollower
 
     stop, parent = threading.Event(), os.getppid()
@@ -357,8 +357,8 @@ def export_sessions(
     --format claude-code writes DEST/ID.jsonl, and sub-agents below DEST/ID/subagents, with the ids and links they were
     imported with. Copied to ~/.claude/projects/PROJECT, a conversation repaired here can be resumed there.
 
-    --format codex writes DEST/sessions/YYYY/MM/DD/rollout-*.jsonl; with ~/.codex as DEST, `grovefs resume` goes on
-    with the conversation as it is here.
+    --format codex writes DEST/sessions/YYYY/MM/DD/rollout-*.jsonl; with ~/.codex as DEST, `grovefs resume` continues
+    the conversation as it is here.
 
     --format a3s and --format oxios write the files of these agents to DEST: a session imported from there and not
     changed since is the same to the byte, and one changed here has the changes.

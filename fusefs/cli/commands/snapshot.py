@@ -23,7 +23,7 @@ def snapshot(
 ) -> None:
     """Give the present moment a name, or list such names, newest first.
 
-    A mount shows all sessions as they were then in snapshots/NAME, which rsync can copy while agents go on. A
+    A mount shows all sessions as they were then in snapshots/NAME, which rsync can copy while agents write. A
     snapshot copies only sessions that have no version yet; the history keeps its versions until it is deleted.
 
     Example: grovefs snapshot before-cleanup && rsync -a mnt/snapshots/before-cleanup/ /backup/

@@ -1,6 +1,6 @@
 """Codex sessions: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one thread per file.
 
-A thread spawned by another becomes a child below the same root, at any depth. After a rewind a thread goes on in a
+A thread spawned by another becomes a child below the same root, at any depth. After a rewind a thread continues in a
 further file, `rollout-<time>-<thread>_<segment>.jsonl`: both are one session, in which the abandoned messages are
 marked. Compressed files (.jsonl.zst) and the .json files of the first versions are read too. `codex_records` reads the
 lines.
@@ -50,7 +50,7 @@ _SEGMENT = re.compile(r"_([0-9a-fA-F-]{8,})\.jsonl(?:\.zst)?$")
 
 @dataclass(frozen=True)
 class _Thread(SourceSession):
-    """A rollout file with the metadata that its first lines state, and the files in which the thread goes on."""
+    """A rollout file with the metadata that its first lines state, and the files in which the thread continues."""
 
     meta: dict[str, Any]
     segments: tuple[_Thread, ...] = ()
@@ -129,7 +129,7 @@ def _spawn_record(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _join_segments(threads: list[_Thread]) -> list[_Thread]:
-    """Each thread with the files in which it goes on after a rewind, in the order of their names."""
+    """Each thread with the files in which it continues after a rewind, in the order of their names."""
     firsts = {thread.id for thread in reversed(threads) if not _continues(thread)}
     segments: dict[str, list[_Thread]] = {}
     for thread in threads:

@@ -61,7 +61,7 @@ class _RolloutWriter:
 
     def records(self) -> list[Record | bytes]:
         messages = self.session.messages
-        if any(":" in as_str(message.get("id")) for message in messages):  # it went on in a further file
+        if any(":" in as_str(message.get("id")) for message in messages):  # it continued in another file
             current = [m for m in messages if as_dict(m.get("metadata")).get("abandoned") is not True]
             return [self.meta, *(record for message in current for record in self._items(message))]
         if not self.kept:

@@ -33,7 +33,7 @@ _STATUSES = {"task_started": "running", "task_complete": "completed", "turn_abor
 
 
 class CodexReader:
-    """Read the lines of one thread, which may go on in further files, into one session."""
+    """Read the lines of one thread, which may continue in further files, into one session."""
 
     def __init__(self, builder: SessionBuilder) -> None:
         self.builder = builder
@@ -52,7 +52,7 @@ class CodexReader:
             self._read_record(parsed, line)
 
     def rewind(self, ordinal: int) -> None:
-        """Mark the messages from this ordinal on as abandoned: the thread goes on before them."""
+        """Mark the messages from this ordinal on as abandoned: the thread continues before them."""
         for known, place in self._ordinals:
             if known >= ordinal:
                 for message in self.builder.messages[place:]:

@@ -108,7 +108,7 @@ def test_shown_number_is_reserved_until_the_node_is_dropped(numbers: ShownNumber
 
 
 def test_reader_of_an_older_version_sees_the_own_number(info: os.stat_result) -> None:
-    """It goes on seeing it after it has closed the older version: one file never shows it two numbers."""
+    """It still sees it after it has closed the older version: one file never shows it two numbers."""
     node = version(200, info)
     node.shown_inode = 100
     assert number_for(node, VIM, [TAIL]) == 100

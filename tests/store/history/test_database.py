@@ -130,7 +130,7 @@ def test_damage_found_while_writing_sets_the_file_aside(path: Path) -> None:
 
 
 def test_a_deleted_file_is_created_again(path: Path) -> None:
-    """The running process notices, and does not go on writing to a file without a name."""
+    """The running process notices, and does not keep writing to a file without a name."""
     database = HistoryDatabase(path)
     add(database, "a")
     for suffix in ("", "-wal", "-shm"):
@@ -142,7 +142,7 @@ def test_a_deleted_file_is_created_again(path: Path) -> None:
 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
-    """A newer GroveFS goes on with it after an upgrade."""
+    """A newer GroveFS uses it after an upgrade."""
     database = HistoryDatabase(path)
     add(database, "a")
     with database.write() as db:

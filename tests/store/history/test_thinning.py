@@ -46,7 +46,7 @@ def keep(store: Store, kept: set[int]) -> int:
 @settings(max_examples=25)
 @given(st.sets(st.integers(1, 13)))
 def test_any_choice_of_versions_stays_readable(tmp_path_factory: pytest.TempPathFactory, kept: set[int]) -> None:
-    """Both documents of each, byte for byte. The next commit goes on from the newest."""
+    """Both documents of each, byte for byte. The next commit continues from the newest."""
     with Store.open(tmp_path_factory.mktemp("thin") / "home", background=False, durability="normal") as store:
         before = filled(store)
         assert keep(store, kept) == 13 - len(kept)

@@ -219,7 +219,7 @@ def test_saving_a_merged_buffer_again_commits_nothing(filled: Store) -> None:
 
 
 def test_an_unchanged_stale_buffer_commits_nothing_and_stays_stale(filled: Store) -> None:
-    """:wq of an unchanged buffer. The version of the others is not what the editor goes on with."""
+    """:wq of an unchanged buffer. The version of the others is not what the editor has in its buffer."""
     ed = Program(filled)
     raw = ed.read()
     append(filled)

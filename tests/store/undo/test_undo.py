@@ -17,7 +17,7 @@ SED = Author("mount", "sed", 4711, 0)
 AGENT = Author("api", "agent", 12, 0)
 
 SESSIONS = 100
-LIVE = 20  # sessions in which agents go on
+LIVE = 20  # sessions in which agents keep writing
 
 
 def sed(store: Store, home: Path, id: str, old: str = "teh", new: str = "the") -> None:
@@ -52,7 +52,7 @@ def made(store: Store, id: str, text: str = "because of teh test", **fields: Any
 
 
 def test_a_wrong_sed_over_many_sessions(home: Path) -> None:
-    """Sessions in which agents went on are refused; --merge takes those back too and keeps what the agents said.
+    """Sessions in which agents wrote afterwards are refused; --merge undoes those too and keeps what the agents said.
     Then the undo is undone."""
     undo_a_wrong_sed(home, SESSIONS, LIVE)
 
@@ -184,7 +184,7 @@ def test_a_renamed_session_is_undone_under_its_new_name(store: Store, home: Path
 
 
 def test_what_changed_since_the_plan_is_decided_again(store: Store, home: Path) -> None:
-    """Under the lock: an agent that goes on meanwhile is not overwritten."""
+    """Under the lock: an agent that writes meanwhile is not overwritten."""
     for id in ("busy", "deleted", "quiet"):
         made(store, id)
         sed(store, home, id)

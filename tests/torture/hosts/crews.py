@@ -106,7 +106,7 @@ def _report(line: Any, until: float) -> Any:
 
 
 def insist(shift: Shift, work: Callable[[], Any]) -> bool:
-    """Do something until it is done or refused for good. False if its outcome is unknown."""
+    """Do something until it is done or finally refused. False if its outcome is unknown."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -154,7 +154,7 @@ def _is_refused(store: Store) -> bool:
 
 
 def stop_a_host_that_holds_a_row() -> None:
-    """SIGSTOP: the database ends its transaction, others go on, and it goes on itself when it is continued."""
+    """SIGSTOP: the database ends its transaction, others continue, and so does it after SIGCONT."""
     with scratch() as place, running_server() as server:
         url = server.url(new_database(server))
         homes = grove_of_two(place, url)

@@ -171,7 +171,7 @@ def test_another_member_does_not_clash_with_the_sidecar(filled: Path, tmp_path: 
 
 
 def test_a12_an_unchanged_stale_copy_commits_nothing_and_keeps_the_rejected_text(filled: Path, tmp_path: Path) -> None:
-    """:wq without a change, while others go on."""
+    """:wq without a change, while others write."""
     editor = Editor(tmp_path, "path.write_text('{ half a thought')", appended_meanwhile(filled))
     assert editor.edit(filled, "one", answers="n\n").returncode == 1
     result = editor.edit(filled, "one")

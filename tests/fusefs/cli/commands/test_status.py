@@ -74,7 +74,7 @@ def test_a_locked_history_is_shown(home: Path) -> None:
     assert size.returncode == 1
     assert "versions are not being kept: " in size.stdout
     assert "versions are NOT KEPT: " in status.stdout
-    assert "is locked by another process; saves go on; remove the cause" in status.stdout
+    assert "is locked by another process; saves still work; remove the cause" in status.stdout
     assert run(home, "history", "size").returncode == 0
     assert "NOT KEPT" not in run(home, "status").stdout
 

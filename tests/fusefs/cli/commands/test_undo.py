@@ -17,7 +17,7 @@ from tests.store.undo.test_undo import AGENT, contents, made, sed
 
 @pytest.fixture
 def wrong(home: Path) -> Path:
-    """Two sessions changed by sed; in `live` an agent went on."""
+    """Two sessions changed by sed; in `live` an agent wrote afterwards."""
     with Store.open(home, background=False) as store:
         for id in ("live", "quiet"):
             made(store, id)

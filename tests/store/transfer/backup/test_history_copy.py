@@ -54,7 +54,7 @@ def test_a_new_home_gets_the_versions_of_the_backup(home: Path, dest: Path, tmp_
 
 
 def test_a_home_keeps_its_own_versions(home: Path, dest: Path) -> None:
-    """A session that was changed since the backup is restored over; its history goes on."""
+    """A session that was changed since the backup is restored over; its history continues."""
     with Store.open(home, background=False) as store:
         fill(store)
         store.backup(dest)
