@@ -243,9 +243,8 @@ def _fuse_options(options: MountOptions) -> set[str]:
 async def _main(operations: Operations, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal)
-        nursery.start_soon(_expire_hidden_names, operations)
+        nursery.start_soon(_do_chores, operations)
         nursery.start_soon(_repeat, operations.follow)
-        nursery.start_soon(_repeat, operations.follow_purges)
         ready()
         await pyfuse3.main()
         nursery.cancel_scope.cancel()
@@ -258,11 +257,13 @@ async def _stop_on_signal() -> None:
             return
 
 
-async def _expire_hidden_names(operations: Operations) -> None:
+async def _do_chores(operations: Operations) -> None:
+    """What has to be done every second, in one task: an idle mount wakes up for it once."""
     while True:
         await trio.sleep(min(EXPIRE_EVERY_S, operations.writers.hidden.hidden_s / 4))
-        with suppress(pyfuse3.FUSEError):  # logged already; a bug there must not end the mount
-            await operations.expire_hidden()
+        for chore in (operations.expire_hidden, operations.follow_purges):
+            with suppress(pyfuse3.FUSEError):  # logged already; a bug there must not end the mount
+                await chore()
 
 
 async def _repeat(task: Callable[[], Awaitable[None]]) -> None:

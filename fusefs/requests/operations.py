@@ -486,7 +486,7 @@ class Operations(pyfuse3.Operations):
         await self.follower.run()
 
     async def follow_purges(self) -> None:
-        await self.purges.run()
+        await self.purges.look()
 
     async def expire_hidden(self) -> None:
         """Delete names hidden for ten seconds without a replacement. A pinned session is shown again."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from store.index.change_feed import Changes, Cursor
 from tests.fusefs.requests.harness import FakeKernel, HandlerMount, in_trio, wait_until
 from tests.store.undo.test_version_lookup import retitle
 
@@ -21,3 +24,22 @@ async def test_a_purge_drops_rendered_texts(mount: HandlerMount, kernel: FakeKer
     await mount.operations.purges.look()
     await wait_until(lambda: (inode, False) in kernel.inodes)
     assert not await mount.exists(path)
+
+
+@in_trio
+async def test_an_idle_mount_wakes_no_thread(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feed is read in a thread only after a commit."""
+    read: list[object] = []
+    since = mount.store.feed.since
+
+    def counted(cursor: Cursor | None) -> Changes:
+        read.append(cursor)
+        return since(cursor)
+
+    monkeypatch.setattr(mount.store.feed, "since", counted)
+    await mount.operations.purges.look()
+    assert read == []
+    retitle(mount.store, "root", "another title")
+    for _ in range(3):
+        await mount.operations.purges.look()
+    assert len(read) == 1
