@@ -180,7 +180,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             hidden_s=options.hidden_s,
             is_shared=options.allow_other,
         )
-        instruments = request_loop.install(operations.cpu_follower)
+        instruments = request_loop.install()
         watchdog.wait_ready()
         # Generated directories differ from user to user, and the kernel has one listing for all.
         operations.tree.fast.start(options.home, directories=not options.allow_other)

@@ -20,7 +20,6 @@ from fusefs.fast import NODE_HANDLE
 from fusefs.requests.attributes import absent, attributes, attributes_with_number
 from fusefs.requests.callers import Callers, is_running
 from fusefs.requests.change_follower import ChangeFollower
-from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
@@ -81,8 +80,7 @@ class Operations(pyfuse3.Operations):
         self.writers = Writers(hidden_s)
         self.watches = DirectoryWatches(store.home)
         self.callers = Callers()
-        self.cpu_follower = CpuFollower()
-        self.threads = Threads(self.cpu_follower)
+        self.threads = Threads()
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
@@ -117,7 +115,6 @@ class Operations(pyfuse3.Operations):
     # -- names -------------------------------------------------------------------------------------
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        self.cpu_follower.follow(ctx.pid)
         parent, text = self._nodes.get(parent_inode), os.fsdecode(name)
         private = self.files.pending_opens.reserved_for(ctx.pid, parent, text)
         if private is not None:
@@ -220,7 +217,6 @@ class Operations(pyfuse3.Operations):
     # -- directories -------------------------------------------------------------------------------
 
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
-        self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
         listing = await self._list(node, self._reader(ctx) if node.path_info is None else None)
         return self._handles.add_listing(node, listing, self.callers.find(ctx.pid, ctx.uid).pid)
@@ -352,7 +348,6 @@ class Operations(pyfuse3.Operations):
     # -- open files --------------------------------------------------------------------------------
 
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
         if flags & WRITING:
             require_writable(node, read_only=self._read_only)

@@ -3,9 +3,8 @@
 pyfuse3 waits for each request in trio: an epoll_ctl, an epoll_wait and a lock hand-over, three
 quarters of the cost of a small request. It uses a module global `trio`. `install` replaces that
 global by an object whose lock stays with its holder, and which polls for the next request with
-select(2) before it waits in trio. The poll sleeps if the caller needs our CPU, and spins if the
-caller runs on another CPU: waking an idle CPU takes several times longer than answering, above
-all in a virtual machine.
+select(2) before it waits in trio. The poll sleeps: spinning, and moving to the caller's CPU, gained
+nothing once the kernel and the C extension answered most requests.
 
     a request was answered without waiting → poll for the next one
     no request for a moment, or some milliseconds passed → wait in trio, so other tasks run
@@ -28,13 +27,11 @@ import pyfuse3
 import trio
 from trio.lowlevel import Abort, Task
 
-from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.switches import enabled
 
 log = logging.getLogger("grovefs.mount")
 
-GRACE_S = 0.0001  # how long to poll for the next request, sleeping
-SPIN_S = 0.0002  # … spinning: grep and tar take less between two files
+GRACE_S = 0.0001  # how long to poll for the next request
 # How long other tasks may wait: short while handlers wait for threads, longer for timers.
 BUSY_TURN_S = 0.002
 TURN_S = 0.01
@@ -54,8 +51,7 @@ _DONE = _Done()
 class RequestLock(trio.abc.Instrument):
     """The lock of pyfuse3's reader tasks, and their wait for the next request."""
 
-    def __init__(self, cpu_follower: CpuFollower) -> None:
-        self._cpu_follower = cpu_follower
+    def __init__(self) -> None:
         self._holder: Task | None = None
         self._parked: deque[Task] = deque()
         self._is_waiting = False  # the holder is in trio's own wait
@@ -102,18 +98,10 @@ class RequestLock(trio.abc.Instrument):
     def wait_readable(self, fd: int) -> Awaitable[None]:
         # Poll only if another reader is parked: pyfuse3 starts one if it has none, and that one
         # must run first.
-        if self._parked and time.monotonic() < self._turn_ends and self._comes_soon(fd):
+        may_poll = self._parked and time.monotonic() < self._turn_ends
+        if may_poll and select.select([fd], (), (), GRACE_S)[0]:
             return _DONE
         return self._wait(fd)
-
-    def _comes_soon(self, fd: int) -> bool:
-        if not self._cpu_follower.is_apart:
-            return bool(select.select([fd], (), (), GRACE_S)[0])
-        ends = time.perf_counter() + SPIN_S
-        while not select.select([fd], (), (), 0)[0]:
-            if time.perf_counter() > ends:
-                return False
-        return True
 
     async def _wait(self, fd: int) -> None:
         self._is_waiting = True
@@ -125,14 +113,14 @@ class RequestLock(trio.abc.Instrument):
         self._turn_ends = now + (BUSY_TURN_S if now < self._busy_until else TURN_S)
 
 
-def install(cpu_follower: CpuFollower) -> list[trio.abc.Instrument]:
+def install() -> list[trio.abc.Instrument]:
     """Install the loop before pyfuse3.init. Returns the instruments for trio.run."""
     if not enabled("loop"):
         return []
     if getattr(pyfuse3, "trio", None) is not trio:
         log.warning("this version of pyfuse3 is not supported by the fast request loop; using its own, slower loop")
         return []
-    reader = RequestLock(cpu_follower)
+    reader = RequestLock()
     lowlevel = SimpleNamespace(
         wait_readable=reader.wait_readable,
         current_task=trio.lowlevel.current_task,

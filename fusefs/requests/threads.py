@@ -14,8 +14,6 @@ from typing import TypeVar
 
 import trio
 
-from fusefs.requests.cpu_affinity import CpuFollower
-
 T = TypeVar("T")
 
 _LIMITER = trio.CapacityLimiter(16)
@@ -24,19 +22,14 @@ _CHANGES_LIMITER = trio.CapacityLimiter(16)
 
 
 class Threads:
-    def __init__(self, cpu_follower: CpuFollower) -> None:
-        self._cpu_follower = cpu_follower
+    def __init__(self) -> None:
         self._queues: dict[object, tuple[trio.Lock, int]] = {}
 
     async def run(self, work: Callable[[], T], session: object = None, *, is_change: bool = False) -> T:
         """Run blocking work in a thread, one at a time per session. Work on a session counts as a change."""
         limiter = _CHANGES_LIMITER if is_change or session is not None else _LIMITER
         async with self.queued(session):
-            return await trio.to_thread.run_sync(self._run_unpinned, work, limiter=limiter)
-
-    def _run_unpinned(self, work: Callable[[], T]) -> T:
-        self._cpu_follower.unpin_thread()
-        return work()
+            return await trio.to_thread.run_sync(work, limiter=limiter)
 
     @asynccontextmanager
     async def queued(self, session: object) -> AsyncIterator[None]:

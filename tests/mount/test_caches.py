@@ -144,7 +144,7 @@ def test_missing_name_created_elsewhere_appears(mounted: Mount) -> None:
 
 def test_switches_disable_the_caches(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a cache off, the same work causes requests; this allows measuring each cache."""
-    monkeypatch.setenv("GROVEFS_WITHOUT", "fast,timeouts,listings,pages,loop,companion")
+    monkeypatch.setenv("GROVEFS_WITHOUT", "fast,timeouts,listings,pages,loop")
     mount = mount_home(filled)
     path = mount.sessions / "root/session.json"
     path.read_bytes()

@@ -21,7 +21,7 @@ from store import Store
 
 P = ParamSpec("P")
 
-# Larger than any real pid: the daemon must not follow the CPU of an unrelated process.
+# Larger than any real pid: the caller must not be taken for an unrelated process.
 WRITER, READER = 5_000_001, 5_000_002
 DEADLINE_S = 60.0
 

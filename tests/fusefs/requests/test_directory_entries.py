@@ -11,7 +11,6 @@ import pyfuse3
 import pytest
 import trio
 
-from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries, _Renaming
 from fusefs.requests.files import Files
 from fusefs.requests.threads import Threads
@@ -53,7 +52,7 @@ def test_version_committed_within_one_clock_tick_is_not_overwritten(
     before = (store.home / document.path).read_bytes()
     writers, watches = Writers(), DirectoryWatches(store.home)
     tree = Tree(store, {}, writers, watches)
-    files = Files(tree, writers, Threads(CpuFollower()), on_conflict="reject")
+    files = Files(tree, writers, Threads(), on_conflict="reject")
     monkeypatch.setattr("fusefs.requests.files.time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**9))
     directory = tree.lookup(tree.lookup(tree.root, "sessions"), "root")
     _, node = trio.run(files.create, directory, draft.name, 0o600, os.O_WRONLY, Process())

@@ -14,7 +14,6 @@ import pytest
 import trio
 import trio.testing
 
-from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.log_syncs import LogSyncs
 from fusefs.requests.threads import Threads
 from store.path_kinds import PathInfo, classify_path
@@ -41,7 +40,7 @@ class SlowDisk:
 
 
 def syncs_on(disk: SlowDisk) -> LogSyncs:
-    return LogSyncs(Threads(CpuFollower()), disk.sync_log)
+    return LogSyncs(Threads(), disk.sync_log)
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ async def test_a_sync_never_answers_for_bytes_written_after_it_began(fds: list[i
         began.append(time.monotonic())
         time.sleep(0.002)
 
-    syncs = LogSyncs(Threads(CpuFollower()), note)
+    syncs = LogSyncs(Threads(), note)
 
     async def write() -> None:
         for _ in range(20):

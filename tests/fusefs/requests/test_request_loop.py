@@ -11,7 +11,6 @@ import trio
 import trio.testing
 
 from fusefs.requests import request_loop
-from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.request_loop import RequestLock
 from tests.fusefs.requests.harness import wait_until
 
@@ -26,7 +25,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def test_handler_that_waits_passes_the_lock_to_another_reader(pipe: tuple[int, int]) -> None:
     """Otherwise one slow request would block the whole mount."""
-    lock, order = RequestLock(CpuFollower()), []
+    lock, order = RequestLock(), []
 
     async def read_requests(name: str, is_slow: trio.Event) -> None:
         async with lock:
@@ -59,7 +58,7 @@ def test_holder_keeps_the_lock_and_polls_for_the_next_request(
 ) -> None:
     """The next request is read without a pass through trio's scheduler."""
     monkeypatch.setattr(request_loop, "TURN_S", 60.0)
-    lock, waits = RequestLock(CpuFollower()), []
+    lock, waits = RequestLock(), []
     wait_readable = trio.lowlevel.wait_readable
 
     async def counted(fd: int) -> None:
@@ -90,7 +89,7 @@ def test_holder_keeps_the_lock_and_polls_for_the_next_request(
 
 
 def test_cancelled_reader_leaves_the_queue(pipe: tuple[int, int]) -> None:
-    lock = RequestLock(CpuFollower())
+    lock = RequestLock()
 
     async def scenario() -> None:
         async with trio.open_nursery() as nursery:
@@ -110,7 +109,7 @@ def test_cancelled_reader_leaves_the_queue(pipe: tuple[int, int]) -> None:
 
 
 def test_loop_is_installed_and_removed() -> None:
-    instruments = request_loop.install(CpuFollower())
+    instruments = request_loop.install()
     try:
         assert [type(instrument) for instrument in instruments] == [RequestLock]
         assert vars(pyfuse3)["trio"] is not trio
@@ -121,7 +120,7 @@ def test_loop_is_installed_and_removed() -> None:
 
 def test_disabled_loop_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROVEFS_WITHOUT", "loop")
-    assert request_loop.install(CpuFollower()) == []
+    assert request_loop.install() == []
     assert vars(pyfuse3)["trio"] is trio
 
 
@@ -130,5 +129,5 @@ def test_unknown_pyfuse3_is_served_by_its_own_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(vars(pyfuse3), "trio", object())
-    assert request_loop.install(CpuFollower()) == []
+    assert request_loop.install() == []
     assert "slower loop" in caplog.text

@@ -7,7 +7,6 @@ import threading
 import trio
 import trio.testing
 
-from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from tests.fusefs.requests.harness import in_trio, wait_until
@@ -16,7 +15,7 @@ from tests.fusefs.requests.harness import in_trio, wait_until
 @in_trio
 async def test_work_on_one_session_waits_without_occupying_threads() -> None:
     """Forty writers wait for one session: work on another one still gets a thread."""
-    threads, gate, order = Threads(CpuFollower()), threading.Event(), []
+    threads, gate, order = Threads(), threading.Event(), []
     started = threading.Event()
 
     def first() -> None:
@@ -40,7 +39,7 @@ async def test_work_on_one_session_waits_without_occupying_threads() -> None:
 
 @in_trio
 async def test_exception_in_a_thread_releases_the_session() -> None:
-    threads = Threads(CpuFollower())
+    threads = Threads()
     for _ in range(2):
         try:
             await threads.run(lambda: 1 / 0, "s")
@@ -61,7 +60,7 @@ def test_timings_are_histograms_by_powers_of_two() -> None:
 @in_trio
 async def test_reading_does_not_wait_for_changes() -> None:
     """Changes of forty sessions wait for a slow database: reading still gets a thread."""
-    threads, gate = Threads(CpuFollower()), threading.Event()
+    threads, gate = Threads(), threading.Event()
     async with trio.open_nursery() as nursery:
         for number in range(40):
             nursery.start_soon(threads.run, lambda: gate.wait(20), f"s{number}")
