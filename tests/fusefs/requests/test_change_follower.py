@@ -96,10 +96,15 @@ async def test_document_edited_in_the_home_is_indexed(mount: HandlerMount, monke
     path = mount.store.home / DOCUMENT
     path.with_name("tmp").write_bytes(path.read_bytes().replace(b"msg-0", b"zebra"))
     path.with_name("tmp").rename(path)
-    with trio.fail_after(20):
-        while not indexed:
-            await mount.operations.follow()
-            await trio.sleep(0.01)
+
+    async def follow() -> None:
+        while True:
+            await mount.operations.follow()  # waits for ever if the second attempt is not due yet
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await wait_until(lambda: indexed)
+        nursery.cancel_scope.cancel()
     assert set(attempts) == {Location("root", None)}
     assert len(list(mount.store.search("zebra"))) == 1
 
