@@ -107,6 +107,7 @@ struct open_file {
 struct note {
     uint32_t thread;
     uint64_t node;
+    int64_t opened_ns; /* since 1970 */
 };
 
 /* An admitted thread. FUSE calls it `pid`. */
@@ -144,11 +145,21 @@ static struct {
 
 static int (*real_receive)(struct fuse_session *, struct fuse_buf *);
 
-static int64_t now_ns(void)
+static int64_t in_ns(struct timespec time)
+{
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static int64_t clock_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    clock_gettime(clock, &now);
+    return in_ns(now);
+}
+
+static int64_t now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* -- grants ------------------------------------------------------------------------------------ */
@@ -323,11 +334,6 @@ static bool reply(const struct request *request, int error, void *payload, size_
     return writev(fast.fd, parts, size ? 2 : 1) == (ssize_t)header.len;
 }
 
-static int64_t in_ns(struct timespec time)
-{
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 static bool is_granted_version(const struct grant *grant, int fd)
 {
     struct stat info;
@@ -360,6 +366,7 @@ static bool answer_open(const struct request *request)
         return false;
     if (grant->is_noted && fast.noted == MAX_NOTES)
         return false;
+    int64_t opened_ns = clock_ns(CLOCK_REALTIME); /* what changes later, the opener has not seen */
     int fd = open_version(grant);
     if (fd < 0)
         return false;
@@ -377,7 +384,7 @@ static bool answer_open(const struct request *request)
     }
     /* Requests that follow from this open are received later, by this thread. */
     if (grant->is_noted)
-        fast.notes[fast.noted++] = (struct note){thread, grant->node};
+        fast.notes[fast.noted++] = (struct note){thread, grant->node, opened_ns};
     fast.opens++;
     return true;
 }
@@ -640,7 +647,7 @@ static PyObject *fast_dismiss(PyObject *module, PyObject *none)
 }
 
 PyDoc_STRVAR(drain_doc, "drain()\n--\n\n"
-                        "Noted opens since the last call, in order: (thread, path, (inode, size, mtime_ns, ctime_ns)).\n\n"
+                        "Noted opens since the last call, in order: (thread, path, (inode, size, mtime_ns, ctime_ns), time_ns).\n\n"
                         "Call it before a node is revoked or granted again.");
 
 /* Append to a list what a function made, and give up the reference. */
@@ -660,9 +667,10 @@ static PyObject *fast_drain(PyObject *module, PyObject *none)
     for (size_t i = 0; opens != NULL && i < fast.noted; i++) {
         const struct grant *grant = find_grant(fast.notes[i].node);
         if (grant != NULL &&
-            !append_new(opens, Py_BuildValue("Iy(KLLL)", fast.notes[i].thread, grant->path,
+            !append_new(opens, Py_BuildValue("Iy(KLLL)L", fast.notes[i].thread, grant->path,
                                              (unsigned long long)grant->inode, (long long)grant->size,
-                                             (long long)grant->mtime_ns, (long long)grant->ctime_ns)))
+                                             (long long)grant->mtime_ns, (long long)grant->ctime_ns,
+                                             (long long)fast.notes[i].opened_ns)))
             Py_CLEAR(opens);
     }
     if (opens != NULL)

@@ -86,10 +86,11 @@ class Evidence:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def note_opened(self, process: Process, path: str, stamp: Stamp | None) -> None:
-        """A process opened a version to read it."""
+    def note_opened(self, process: Process, path: str, stamp: Stamp | None, opened_ns: int | None = None) -> None:
+        """A process opened a version to read it, now or some time ago."""
         if stamp is not None:
-            self._note(process, path, _Event(self.now + 1, stamp, ns=time.time_ns()))
+            ns = opened_ns if opened_ns is not None else time.time_ns()
+            self._note(process, path, _Event(self.now + 1, stamp, ns=ns))
 
     def note_restamped(self, path: str, old: Stamp, new: Stamp) -> None:
         """The mode or times of a version changed: the history knows it by its new stamp from now on."""

@@ -44,7 +44,8 @@ class FastPath:
         self._problem = PROBLEM
         self._serving: ModuleType | None = None
         self._processes: dict[int, Process] = {}  # by thread: admitted, or with a version open
-        self.on_opened: Callable[[Process, str, Stamp], None] = lambda process, path, stamp: None
+        # Called with process, path, version and time of an open.
+        self.on_opened: Callable[[Process, str, Stamp, int], None] = lambda process, path, stamp, opened_ns: None
 
     def start(self, home: Path, *, directories: bool) -> None:
         """Serve the session that this thread is about to receive from.
@@ -106,8 +107,8 @@ class FastPath:
 
     def report_opens(self) -> None:
         """Call `on_opened` for each document that was opened since the last call, in order."""
-        for thread, path, stamp in self._serving.drain() if self._serving is not None else []:
-            self.on_opened(self._processes[thread], os.fsdecode(path), Stamp(*stamp))
+        for thread, path, stamp, opened_ns in self._serving.drain() if self._serving is not None else []:
+            self.on_opened(self._processes[thread], os.fsdecode(path), Stamp(*stamp), opened_ns)
 
     # -- open files ------------------------------------------------------------------------------
 

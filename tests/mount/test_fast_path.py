@@ -117,6 +117,27 @@ def test_save_is_merged_with_a_version_that_an_ended_process_had_opened_in_c(mou
     assert saved["messages"][-1]["content"] == "meanwhile"
 
 
+def test_time_of_an_open_is_known_although_it_is_reported_later(mounted: Mount, place: Path) -> None:
+    """A title set in runtime.json after a program opened session.json in C: the program has not seen it."""
+    document, side = mounted.sessions / "root/session.json", mounted.home / "sessions/root/runtime.json"
+    document.read_bytes()
+    before, gate = opens(mounted), place / "gate"
+    os.mkfifo(gate)
+    script = "cat $OTHER $F > all; tail -c +$((SKIP + 1)) all | sed 's/The root/By the program/' > new; "
+    script += "read -r go < gate; ! cp new $F"
+    other = mounted.sessions / "root/runtime.json"
+    environment = {**os.environ, "F": str(document), "OTHER": str(other), "SKIP": str(other.stat().st_size)}
+    with subprocess.Popen(["bash", "-ec", script], env=environment, cwd=place, start_new_session=True) as process:
+        with gate.open("w") as go:  # opened once cat has ended
+            new = side.with_name("runtime.new")
+            new.write_text(side.read_text().replace("The root", "By hand"))
+            new.rename(side)
+            go.write("\n")
+        assert process.wait(60) == 0, "cp has overwritten a title that it has not seen"
+    assert opens(mounted) >= before + 1
+    assert json.loads(side.read_bytes())["title"] == "By hand"
+
+
 def test_file_replaced_by_a_pipe_or_link_is_not_opened(mounted: Mount, place: Path) -> None:
     """A granted path may be anything by the time it is opened."""
     path, stored = mounted.sessions / "root/session.json", mounted.home / "sessions/root/session.json"
