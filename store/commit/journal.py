@@ -28,6 +28,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 import apsw
@@ -122,15 +123,14 @@ class Journal:
         expected = commit.replaced.get(target)
         if expected is None:
             return self.disk.move(source, target)
-        old = self.disk.swap_in(source, target)
-        if old is None:
+        if not self.disk.swap_in(source, target):
             return
-        if not is_same_content(self.disk.stamp(old), expected):
+        if not is_same_content(self.disk.stamp(source), expected):
             directory, _, name = target.rpartition("/")
             why = Conflict(f"{target} was edited on disk while a version of another host replaced it; the text is kept")
             log.warning("%s", why)
-            Rejects(self.disk).store(directory, name, self.disk.iter_chunks(old), why)
-        self.disk.drop_temp(old)
+            Rejects(self.disk).store(directory, name, self.disk.iter_chunks(source), why)
+        self.disk.drop_temp(source)
 
     def _leave_unfinished(self, commit: Commit, agreed: Sequence[AgreedVersion], error: BaseException) -> None:
         """Keep what was done: the other hosts have this commit. Success, except for an interrupt.
@@ -298,6 +298,20 @@ class Journal:
         # A path may be in use again after its file was moved away.
         return [move for move in found if self.disk.stat(move[0]) is None or self.disk.stat(move[1]) is not None]
 
+    def _drop_replaced(self, moves: Sequence[Sequence[str]], agreed: Sequence[AgreedVersion]) -> None:
+        """Remove temporary files that have changed places with the new ones: those have the agreed content."""
+        digests = {f"{version.unit}/{name}": digest for version in agreed for name, digest in version.digests.items()}
+        for source, target in moves:
+            is_new_file = source.startswith(layout.TMP) and digests.get(target) is not None
+            if is_new_file and self.disk.stat(source) is not None and self._digest(source) != digests[target]:
+                self.disk.remove(source)
+
+    def _digest(self, path: str) -> str:
+        found = sha256()
+        for chunk in self.disk.iter_chunks(path):
+            found.update(chunk)
+        return found.hexdigest()
+
     def _relink(self, links: Sequence[Sequence[str]], moves: Sequence[Sequence[str]]) -> None:
         """Make the links of an interrupted commit, unless the new file has replaced the old one already."""
         waiting = {target for source, target in moves if self.disk.stat(source) is not None}
@@ -317,6 +331,7 @@ class Journal:
         recorded: list[Any] = [entry for entry in entries if isinstance(entry, list)]
         agreed = [AgreedVersion.from_json(entry[_AGREED]) for entry in entries if isinstance(entry, dict)]
         moves = [move for move in recorded if len(move) == 2]
+        self._drop_replaced(moves, agreed)
         self._relink([link[:2] for link in recorded if link[2:] == [_LINK]], moves)
         for source, target in moves if not self._was_rolled_back(moves) else ():
             # A path outside tmp/ may be in use again after its file was moved away.

@@ -470,27 +470,24 @@ class Disk:
             exchange(a, a_name, b, b_name)
         self.sync_after_change([a_dir, b_dir])
 
-    def swap_in(self, temp: str, target: str) -> str | None:
-        """Put a temporary file in place; returns a temporary name of what it replaced, None if that is not known.
+    def swap_in(self, temp: str, target: str) -> bool:
+        """Put a temporary file in place. True if `temp` is now the name of what it replaced, False if that is gone.
 
-        Nothing can be lost between looking at the target and replacing it. `temp` is a second name of the new file
-        until the end, so that recovery, which renames it, finds the same in every state.
+        Nothing can be lost between looking at the target and replacing it. The new file is in place with its last
+        ctime: a reader that opens it at once gets the stamp that the history records. So it has no second name, and
+        recovery has to find out by its content which of the two files is at `temp`.
         """
-        old = self.temp_path()
-        self.link(temp, old)
-        (directory, _, name), (old_dir, _, old_name) = target.rpartition("/"), old.rpartition("/")
+        (directory, _, name), (temp_dir, _, temp_name) = target.rpartition("/"), temp.rpartition("/")
         try:
-            with self.open_dir(old_dir) as source, self.open_dir(directory) as parent:
+            with self.open_dir(temp_dir) as source, self.open_dir(directory) as parent:
                 self.step("move")
-                exchange(source, old_name, parent, name)
+                exchange(source, temp_name, parent, name)
         except OSError as error:
             if error.errno not in _CANNOT_EXCHANGE:
                 raise
-            self.move(temp if self.stat(temp) is not None else old, target)
-            self.drop_temp(old)
-            return None
-        self.drop_temp(temp)
-        return old
+            self.move(temp, target)
+            return False
+        return True
 
     def sync_dirs(self, paths: Iterable[str]) -> None:
         for path in dict.fromkeys(paths):
