@@ -44,6 +44,7 @@ RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
 SWEEP_S = 60.0  # between two sweeps for outside edits that no watcher noted
 SWEEP_SHARE = 20  # a sweep takes at most one twentieth of the time
+_FETCHES = 5  # attempts to read a unit while this home commits to it
 LOCK_TIMEOUT_S = 2.0  # for a session that a writer holds; its row is tried again later
 
 T = TypeVar("T")
@@ -144,15 +145,24 @@ class LogFollower:
     # -- units that are behind -----------------------------------------------------------------------
 
     def fetch_unit(self, unit: str) -> None:
-        """Make the files of a unit those of its newest version. Raises BadRow, Busy or OSError."""
+        """Make the files of a unit those of its newest version. Raises BadRow, Busy or OSError.
+
+        The rows are read before the lock is taken. If this home has a newer version then, they are read again: they
+        would take back what was committed meanwhile.
+        """
         root, shards = location_of(unit).root, self._replica.membership.shards
-        rows = self._server.run(lambda connection: queries.rows_of_unit(connection, unit, root, shards, 0))
-        if not rows:
-            return self._replica.forget_behind(unit)
-        with self._core.locked_tree(root, timeout_s=LOCK_TIMEOUT_S):
-            edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
-        self._replica.forget_behind(unit)
-        self._merge(edits)
+        for _ in range(_FETCHES):
+            rows = self._server.run(lambda connection: queries.rows_of_unit(connection, unit, root, shards, 0))
+            if not rows:
+                return self._replica.forget_behind(unit)
+            with self._core.locked_tree(root, timeout_s=LOCK_TIMEOUT_S):
+                known = self._replica.find_unit(unit)
+                if known is not None and known.version > rows[-1].version:
+                    continue
+                edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
+            self._replica.forget_behind(unit)
+            return self._merge(edits)
+        raise Busy(f"{unit} is changed all the time")
 
     def retry_behind(self) -> None:
         """Try again what could not be applied."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from store import Message, Session
-from store.grove import follower, log_query
+from store.grove import follower, log_query, queries
 from store.grove.following import follow
-from tests.grove.homes import assert_same_and_clean, texts, unfollowed_hosts
+from tests.grove.homes import agreement_of, assert_same_and_clean, texts, unfollowed_hosts
 
 
 def test_a_commit_after_a_page_was_read_is_not_lost_history(
@@ -31,4 +31,28 @@ def test_a_commit_after_a_page_was_read_is_not_lost_history(
         followed.step()
         a.append("s", [Message.user("later")])
         assert texts(a, "s") == ["meanwhile", "later"]
+        assert_same_and_clean(a)
+
+
+def test_a_unit_that_was_behind_does_not_go_back(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host commits between the query for a unit that is behind and the lock: its version stays in place."""
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        a.save(Session.new("s", "m"))
+        followed = follow(a._core, background=False)
+        agreement_of(a).replica.note_behind("sessions/s", "the session was locked")
+        real, saved = queries.rows_of_unit, list[bytes]()
+        document = a.home / "sessions/s/session.json"
+
+        def read_and_commit(*args: Any) -> Any:
+            rows = real(*args)
+            if not saved:
+                a.append("s", [Message.user("meanwhile")])
+                saved.append(document.read_bytes())
+            return rows
+
+        monkeypatch.setattr(queries, "rows_of_unit", read_and_commit)
+        followed.fetch_unit("sessions/s")
+        assert document.read_bytes() == saved[0]
+        assert [version.agreed for version in a._core.history.log("sessions/s")] == [2, 1]
+        assert not agreement_of(a).replica.behind()
         assert_same_and_clean(a)
