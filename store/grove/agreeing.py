@@ -406,6 +406,7 @@ class GroveAgreement:
             stack.enter_context(self._rows_held(stale.location.root, None))
             self.pull_tree(stale.location.root)
             for unit in self.replica.units_of(stale.location.root):
+                self.outside.fetch_missing(unit)
                 self._settle_locked(unit)
             return
         stack.enter_context(self.core.locked(stale.location))
@@ -517,6 +518,7 @@ class GroveAgreement:
             known = self.replica.find_unit(head.unit)
             if known is None or (known.version, known.token) != (head.version, head.token):
                 rows = self._rows_of(head.unit, known.version if known else 0)
+                self.outside.prepare_deletion(rows)
                 self._apply(rows)
 
     def _rows_of(self, unit: str, after: int, connection: DeadlineConnection | None = None) -> list[LogRow]:

@@ -109,6 +109,7 @@ class LogFollower:
         """Apply one row, or note why that failed."""
         try:
             with self._locked(row):
+                self._outside.prepare_deletion([row])
                 edits = apply_rows(self._core, self._replica, [row], self._read_chunk)
         except LostHistory as error:
             self._freeze(str(error))

@@ -31,7 +31,7 @@ _PARSED_BYTES = 1 << 20
 
 
 class EditedOutside(StoreError):
-    """A commit replaces a file that another program has edited on disk. The edit has to be settled first."""
+    """A commit replaces a file that another program has edited or removed on disk. That has to be settled first."""
 
     def __init__(self, unit: str) -> None:
         self.unit = unit
@@ -269,6 +269,7 @@ class Proposals:
         _refuse_projects(source)
         for unit, known in self._replica.units().items() if self._is_directory(source) else ():
             if (unit == source or unit.startswith(f"{source}/")) and not known.is_gone:
+                self._require_files(unit)
                 proposal = self._proposal(unit)
                 proposal.is_gone = True
                 proposal.operations, proposal.digests, proposal.claims = [Gone()], {}, {}
@@ -282,6 +283,11 @@ class Proposals:
         for path in self._files_of(unit_above):
             if path == name or path.startswith(f"{name}/"):
                 self._remove(proposal, path)
+
+    def _require_files(self, unit: str) -> None:
+        """A file that another program removed is fetched first: restored from the trash, the unit has to be whole."""
+        if any(self._disk.stat(f"{unit}/{name}") is None for name in self._files_of(unit)):
+            raise EditedOutside(unit)
 
     def _remove(self, proposal: Proposal, name: str) -> None:
         proposal.operations.append(Remove(escape_path(name)))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from store import InboxMessage, Message, Session, Store
+from store.disk.file import Stamp
 from store.disk.rejects import Rejects
+from store.errors import Protected
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
 
@@ -185,6 +188,40 @@ def test_a_missing_file_is_fetched_again(tmp_path: Path, url: str) -> None:
         assert_same_and_clean(a, b)
 
 
+@pytest.mark.parametrize("deleted_by", ["the same host", "another host"])
+def test_a_session_whose_document_is_missing_is_whole_in_the_trash(tmp_path: Path, url: str, deleted_by: str) -> None:
+    """Deleted before the file was fetched again, and restored: the document is there, on all hosts."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        a.append("s", [Message.user("here")])
+        a.new_child("s", "c")
+        pull(b, "s")
+        (a.home / DOCUMENT).unlink()
+        (a.home / "sessions/s/children/c/session.json").unlink()
+        assert (a if deleted_by == "the same host" else b).delete("s")
+        pull(a, "s")
+        pull(b, "s")
+        [slot] = a.trash.deleted()
+        a.trash.undelete(slot.name)
+        pull(b, "s")
+        assert texts(a, "s") == texts(b, "s") == ["here"]
+        assert a.load("s/c") is not None
+        assert_same_and_clean(a, b)
+
+
+def test_a_pinned_session_whose_document_is_missing_is_not_deleted(tmp_path: Path, url: str) -> None:
+    """The missing document says that it is pinned."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        a.update("s", lambda session: setattr(session, "pinned", True))
+        (a.home / DOCUMENT).unlink()
+        (a.home / "sessions/s/runtime.json").unlink()
+        with pytest.raises(Protected):
+            a.delete("s")
+        pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
 def test_records_state_and_attachments_are_published(tmp_path: Path, url: str) -> None:
     """Edited ones and new ones."""
     with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
@@ -321,11 +358,33 @@ def test_an_edit_made_while_a_row_is_applied_is_kept(tmp_path: Path, url: str, p
         assert_same_and_clean(a, b)
 
 
+def test_a_reader_opens_a_new_version_with_the_stamp_that_the_history_has(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a reader that is so fast that the commit goes on for a while: its save names the version it has read."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        a.append("s", [Message.user("new")])
+        disk, seen = b._core.disk, set[Stamp | None]()
+        before, drop = disk.stamp(DOCUMENT), disk.drop_temp
+
+        def drop_slowly(path: str) -> None:
+            seen.add(disk.stamp(DOCUMENT))
+            time.sleep(0.02)  # the clock of the filesystem moves on
+            drop(path)
+
+        monkeypatch.setattr(disk, "drop_temp", drop_slowly)
+        pull(b, "s")
+        assert seen == {before, disk.stamp(DOCUMENT)}  # the sidecar is replaced first
+        assert all(b._core.history.with_stamp("sessions/s", "session.json", stamp) for stamp in seen if stamp)
+
+
 @pytest.mark.warns
 def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the exchange the new file has two names, and the old one a temporary name."""
+    """After the exchange the old file has the temporary name that the new one had in the journal entry."""
 
     class Died(BaseException):
         pass
