@@ -121,8 +121,7 @@ def outcomes(state: GroveState, deed: Deed, host: str) -> list[Outcome]:
     if name == "save_held":
         return [Outcome(found.title, state.put((deed.target, found._replace(title=word))))]
     if name == "edit_outside":
-        edits = [Edit(deed.target, base, word) for base in found.messages[:1]]
-        return [Outcome(edit.base, state._replace(edits=state.edits | {edit})) for edit in edits]
+        return _edited(state, deed, found)
     changes: dict[str, SessionState] = {
         "append": found._replace(messages=(*found.messages, word)),
         "count": found._replace(counted=found.counted + 1),
@@ -136,6 +135,14 @@ def outcomes(state: GroveState, deed: Deed, host: str) -> list[Outcome]:
         "record": found._replace(artifacts=found.artifacts | {word}),
     }
     return [_changed(state, deed, changes[name])]
+
+
+def _edited(state: GroveState, deed: Deed, session: SessionState) -> list[Outcome]:
+    """An edit of the agreed text, or of one that was written on disk and is not published yet: both become one."""
+    new = [(base, Edit(deed.target, base, deed.word), state.edits) for base in session.messages[:1]]
+    waiting = [edit for edit in state.edits if edit.target == deed.target]
+    again = [(edit.word, edit._replace(word=deed.word), state.edits - {edit}) for edit in waiting]
+    return [Outcome(seen, state._replace(edits=others | {edit})) for seen, edit, others in [*new, *again]]
 
 
 def _changed(state: GroveState, deed: Deed, session: SessionState) -> Outcome:
