@@ -11,10 +11,11 @@ its version has been pulled, and the operation now sees it as it would see anoth
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from store.commit.commit import AgreedVersion, Commit
+from store.disk.file import Stamp
 from store.errors import Conflict
 from store.layout import Location
 
@@ -59,8 +60,11 @@ class Agreement(Protocol):
         """
         ...
 
-    def record(self, agreed: Sequence[AgreedVersion]) -> None:
-        """Remember versions whose files are in place now. Never raises: the log repeats them."""
+    def record(self, agreed: Sequence[AgreedVersion], stamps: Mapping[str, Stamp | None]) -> None:
+        """Remember versions whose files are in place. Never raises: the log repeats them.
+
+        `stamps` are those of files that have the agreed content, by path. Others are compared later.
+        """
         ...
 
     def fall_behind(self, agreed: Sequence[AgreedVersion], why: str) -> None:
@@ -109,7 +113,7 @@ class Alone:
     def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
         return []
 
-    def record(self, agreed: Sequence[AgreedVersion]) -> None:
+    def record(self, agreed: Sequence[AgreedVersion], stamps: Mapping[str, Stamp | None]) -> None:
         pass
 
     def fall_behind(self, agreed: Sequence[AgreedVersion], why: str) -> None:

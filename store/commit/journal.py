@@ -82,6 +82,7 @@ class Journal:
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
         agreed: Sequence[AgreedVersion] = commit.agreed
+        written: dict[str, Stamp | None] = {}  # the stamps of an agreed commit's files, before they are in place
         is_shared = not agreed and self.agreement().is_joined
         syncing: _Syncing | None = None
         try:
@@ -93,6 +94,8 @@ class Journal:
                 syncing = _Syncing(self.disk, temps)
                 agreed = self._agree(commit, temps)
                 syncing.wait()
+            if agreed:
+                written = {file.path: self.disk.stamp(temp) for file, temp in zip(commit.files, temps, strict=True)}
             self._record(commit, moves, agreed, durable=bool(created) or not commit.is_atomic)
             for source, target in commit.links:
                 self.disk.link(source, target)
@@ -107,10 +110,13 @@ class Journal:
             raise
         sync_error = self._sync(moves, created)
         stamps = {file.path: self.disk.stamp(_where_now(file.path, commit.moves)) for file in commit.files}
-        is_recorded = self.history.add(versions, stamps, {version.unit: version.number for version in agreed})
+        ours = stamps
+        if agreed:  # a file that another program has replaced already is not what was agreed to
+            ours = {path: now if is_same_content(now, written[path]) else None for path, now in stamps.items()}
+        is_recorded = self.history.add(versions, ours, {version.unit: version.number for version in agreed})
         self._finish(commit, index, stamps, is_recorded=is_recorded)
         if agreed:
-            self.agreement().record(agreed)
+            self.agreement().record(agreed, ours)
         if sync_error is not None:
             raise unsynced_error(sync_error, commit.location.dir) from sync_error
 
@@ -306,6 +312,14 @@ class Journal:
             if is_new_file and self.disk.stat(source) is not None and self._digest(source) != digests[target]:
                 self.disk.remove(source)
 
+    def _is_in_place(self, version: AgreedVersion) -> bool:
+        """Whether no other program has changed its files meanwhile."""
+        found = {name: f"{version.unit}/{name}" for name, digest in version.digests.items() if digest is not None}
+        return all(
+            self.disk.stat(path) is not None and self._digest(path) == version.digests[name]
+            for name, path in found.items()
+        )
+
     def _digest(self, path: str) -> str:
         found = sha256()
         for chunk in self.disk.iter_chunks(path):
@@ -361,9 +375,10 @@ class Journal:
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
         self.index_failures.pop((root, child), None)
         if agreed:
-            self.agreement().record(agreed)
+            self.agreement().record(agreed, {})
             for version in agreed:
-                self.history.note_agreed(version.numbers())
+                if self._is_in_place(version):
+                    self.history.note_agreed(version.numbers())
 
 
 class _Syncing:

@@ -28,7 +28,7 @@ import psycopg
 from store.commit.agreement import PastText, Stale
 from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
-from store.disk.file import File, NewFile, Temp
+from store.disk.file import File, NewFile, Stamp, Temp
 from store.errors import Busy, NotFound, ReadOnly, StoreError, Unreachable, Unsure
 from store.grove import queries
 from store.grove.applying import apply_rows
@@ -142,9 +142,9 @@ class GroveAgreement:
             text = f"less than {MIN_FREE_BYTES >> 20} MiB are free, and what the grove agrees to must fit"
             raise OSError(errno.ENOSPC, text, str(self.core.home))
 
-    def record(self, agreed: Sequence[AgreedVersion]) -> None:
+    def record(self, agreed: Sequence[AgreedVersion], stamps: Mapping[str, Stamp | None]) -> None:
         try:
-            self.replica.record_agreed(agreed, self.core.disk.stamp)
+            self.replica.record_agreed(agreed, stamps)
         except (apsw.Error, OSError, StoreError) as error:
             log.warning("%s: version %d is in place but not recorded: %s", agreed[0].unit, agreed[0].version, error)
 
@@ -483,7 +483,7 @@ class GroveAgreement:
         self.check()
         agreed = self._agree(found)
         stamps = {edit.path: edit.stamp for edit in edits}
-        self.replica.record_agreed(agreed, lambda path: stamps.get(path) or self.core.disk.stamp(path))
+        self.replica.record_agreed(agreed, stamps)
         return agreed
 
     # -- pulling -----------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ class Applier:
         if plan.is_gone:
             return self._delete(plan, location)
         if not plan.changes_files:
-            return self.replica.record_agreed([plan.version], self.core.disk.stamp)
+            return self.replica.record_agreed([plan.version], plan.present)
         for edit in plan.edits:
             self._keep(edit, plan.row)
         commit, temps = self._commit(plan, location)
@@ -182,7 +182,7 @@ class Applier:
     def _delete(self, plan: RowPlan, location: Location) -> None:
         """A deletion moves the session to the trash of this home. Its mailbox goes with it."""
         if not location.is_session or self.core.disk.stat(location.dir) is None:
-            return self.replica.record_agreed([plan.version], self.core.disk.stamp)
+            return self.replica.record_agreed([plan.version], {})
         with acting_as(author_of(plan.row)):
             DeleteOperations(self.core).delete_agreed(location, [plan.version])
 

@@ -174,7 +174,7 @@ class JoinOperation:
                 files = {unescape_path(path): digest for path, digest in digests.items()} if not is_gone else {}
                 shard = shard_of(location_of(unit).root, replica.membership.shards)
                 agreed = AgreedVersion(unit, version, token, shard, 0, files, is_gone=is_gone, is_whole=True)
-                replica.record_agreed([agreed], self.core.disk.stamp)
+                replica.record_agreed([agreed], {})
 
     def _fetch(self, connection: Any, replica: Replica, plan: JoinPlan) -> None:
         wanted = {*plan.units("fetch"), *plan.units("conflict"), *plan.units("discard")}

@@ -109,8 +109,8 @@ class OutsideEdits:
             return None
         edit = read_edit(self._core.disk, path, known)
         if edit is None and known is not None:
-            stamp = present.stamp.if_settled(time.time_ns())
-            self._replica.restamp(unit, name, AgreedFile(known.sha256, stamp))
+            is_settled = present.stamp.if_settled(time.time_ns()) == present.stamp  # else it may change unseen
+            self._replica.restamp(unit, name, AgreedFile(known.sha256, present.stamp if is_settled else None))
         return edit
 
     def missing(self, unit: str) -> list[str]:

@@ -15,7 +15,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -303,9 +303,11 @@ class Replica:
         rows = self._rows("SELECT host FROM claims WHERE unit = ? AND path = ?", (unit, escape_path(path)))
         return next((host for (host,) in rows), None)
 
-    def record_agreed(self, versions: Sequence[AgreedVersion], stamp_of: Callable[[str], Stamp | None]) -> None:
-        """Record versions whose files are in place. `stamp_of` gets paths relative to the home.
+    def record_agreed(self, versions: Sequence[AgreedVersion], stamps: Mapping[str, Stamp | None]) -> None:
+        """Record versions whose files are in place.
 
+        `stamps` are those of files that are known to have the agreed content, by path relative to the home. The
+        stamp of another file must not be recorded: a text that another program has put there would never be noticed.
         An older version than the recorded one, or another one of its number, is left out: two
         processes may have applied it.
         """
@@ -314,16 +316,16 @@ class Replica:
                 known = self.find_unit(version.unit)
                 newest = (known.version, known.token) if known is not None else (0, "")
                 if version.version > newest[0] or (version.version, version.token) == newest:
-                    self._record(version, stamp_of)
+                    self._record(version, stamps)
 
-    def _record(self, agreed: AgreedVersion, stamp_of: Callable[[str], Stamp | None]) -> None:
+    def _record(self, agreed: AgreedVersion, stamps: Mapping[str, Stamp | None]) -> None:
         unit = agreed.unit
         row = (unit, agreed.version, agreed.token, agreed.is_gone)
         self._db.execute("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?)", row)
         for table in ("files", "claims") if agreed.is_gone or agreed.is_whole else ():
             self._db.execute(f"DELETE FROM {table} WHERE unit = ?", (unit,))
         for path, digest in agreed.digests.items():
-            file = AgreedFile(bytes.fromhex(digest), stamp_of(f"{unit}/{path}")) if digest is not None else None
+            file = AgreedFile(bytes.fromhex(digest), stamps.get(f"{unit}/{path}")) if digest is not None else None
             self._put_file(unit, path, file)
         for path, host in agreed.claims.items():
             self._put_claim(unit, path, host)

@@ -55,6 +55,7 @@ class RowPlan:
     digests: dict[str, str | None] = field(default_factory=dict)
     claims: dict[str, str | None] = field(default_factory=dict)
     replaced: dict[str, Stamp] = field(default_factory=dict)  # by path: the file that was read
+    present: dict[str, Stamp] = field(default_factory=dict)  # by path: files that have the agreed content already
     is_whole: bool = False
     is_gone: bool = False
 
@@ -117,6 +118,7 @@ class RowPlanner:
         self.plan.digests[name] = digest
         present = self.disk.stat_file(path)
         if present is not None and self._digest(path, name, present.stamp) == digest:
+            self.plan.present[path] = present.stamp
             return
         if present is not None:
             self._note_edit(path, name, present.stamp)

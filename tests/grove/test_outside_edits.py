@@ -358,6 +358,35 @@ def test_an_edit_made_while_a_row_is_applied_is_kept(tmp_path: Path, url: str, p
         assert_same_and_clean(a, b)
 
 
+@pytest.mark.parametrize("commit", ["own", "of another host"])
+def test_an_edit_made_before_a_commit_has_ended_is_published(tmp_path: Path, url: str, commit: str) -> None:
+    """Another program replaces a file that was just put in place: that text is not taken for the agreed one."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        if commit == "of another host":
+            a.append("s", [Message.user("agreed")])
+        real = b._core.disk.step
+
+        def step(name: str) -> None:
+            if name == "sync-dir" and b"agreed" in (b.home / DOCUMENT).read_bytes():
+                b._core.disk.step = real
+                edit(b, DOCUMENT, lambda text: text.replace(b'"agreed"', b'"edited"'))
+            real(name)
+
+        b._core.disk.step = step
+        if commit == "own":
+            b.append("s", [Message.user("agreed")])
+        pull(b, "s")
+        assert b._core.disk.step == real, "the edit was not made"
+        settle(b)
+        pull(a, "s")
+        for store in (a, b):
+            assert texts(store, "s") == ["edited"]
+            assert [version.agreed for version in store._core.history.log("sessions/s")] == [3, 2, 1]
+        assert_same_and_clean(a, b)
+
+
 def test_a_reader_opens_a_new_version_with_the_stamp_that_the_history_has(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,7 @@ def test_a_home_that_has_not_joined_says_so(tmp_path: Path) -> None:
 def test_what_was_recorded_is_there_after_opening_again(tmp_path: Path) -> None:
     """Membership, versions, files and cursors. Names need not be UTF-8."""
     first, version = joined(tmp_path), agreed(3, {"session.json": DIGEST, "attachments/\udcff": DIGEST})
-    first.record_agreed([version], lambda path: STAMP)
+    first.record_agreed([version], {f"sessions/a/{name}": STAMP for name in version.digests})
     position = LogPosition(12, uid())
     first.set_cursors({7: position})
     before = first.membership
@@ -67,8 +67,8 @@ def test_what_was_recorded_is_there_after_opening_again(tmp_path: Path) -> None:
 def test_an_older_version_is_not_recorded(tmp_path: Path) -> None:
     """Two processes of one home may apply the same rows."""
     grove, newest = joined(tmp_path), agreed(2)
-    grove.record_agreed([newest], lambda path: None)
-    grove.record_agreed([agreed(1), agreed(2)], lambda path: None)
+    grove.record_agreed([newest], {})
+    grove.record_agreed([agreed(1), agreed(2)], {})
     assert grove.find_unit("sessions/a") == AgreedUnit(2, newest.token)
     grove.close()
 
@@ -76,8 +76,8 @@ def test_an_older_version_is_not_recorded(tmp_path: Path) -> None:
 def test_a_deleted_unit_keeps_its_version_and_no_files(tmp_path: Path) -> None:
     """Its numbers continue if it is restored."""
     grove = joined(tmp_path)
-    grove.record_agreed([agreed(1, {"session.json": DIGEST})], lambda path: None)
-    grove.record_agreed([agreed(2, is_gone=True)], lambda path: None)
+    grove.record_agreed([agreed(1, {"session.json": DIGEST})], {})
+    grove.record_agreed([agreed(2, is_gone=True)], {})
     found = grove.find_unit("sessions/a")
     assert found is not None
     assert (found.version, found.is_gone, grove.files("sessions/a")) == (2, True, {})
@@ -88,11 +88,11 @@ def test_a_whole_version_replaces_files_and_claims(tmp_path: Path) -> None:
     """A claim ends when it is recorded as None, or with a whole version that does not name it."""
     grove = joined(tmp_path)
     grove.record_agreed(
-        [agreed(1, {"cur/1": DIGEST, "cur/2": DIGEST}, claims={"cur/1": "h", "cur/2": "h"})], lambda path: None
+        [agreed(1, {"cur/1": DIGEST, "cur/2": DIGEST}, claims={"cur/1": "h", "cur/2": "h"})], {}
     )
-    grove.record_agreed([agreed(2, claims={"cur/1": None})], lambda path: None)
+    grove.record_agreed([agreed(2, claims={"cur/1": None})], {})
     assert [grove.claim_of("sessions/a", path) for path in ("cur/1", "cur/2")] == [None, "h"]
-    grove.record_agreed([agreed(3, {"cur/2": DIGEST}, is_whole=True)], lambda path: None)
+    grove.record_agreed([agreed(3, {"cur/2": DIGEST}, is_whole=True)], {})
     assert list(grove.files("sessions/a")) == ["cur/2"]
     assert grove.claim_of("sessions/a", "cur/2") is None
     grove.close()
@@ -105,7 +105,7 @@ def test_recording_a_version_ends_being_behind(tmp_path: Path) -> None:
     [first] = grove.behind()
     grove.note_behind("sessions/a", "still full")
     assert grove.behind() == [first._replace(why="still full")]
-    grove.record_agreed([agreed(1)], lambda path: None)
+    grove.record_agreed([agreed(1)], {})
     assert grove.behind() == []
     grove.close()
 
@@ -116,7 +116,7 @@ def test_a_failing_block_records_nothing(tmp_path: Path) -> None:
 
     def record_and_fail() -> None:
         with grove.write():
-            grove.record_agreed([agreed(1)], lambda path: None)
+            grove.record_agreed([agreed(1)], {})
             raise StoreError("stop")
 
     with pytest.raises(StoreError, match="stop"):
