@@ -207,9 +207,11 @@ class GroveAgreement:
         place = location_of(proposals[0].unit)
         shard = shard_of(place.root, self._membership.shards)
         token, tree = str(uuid.uuid4()), tree_change(proposals)
+        known = self.replica.newest_known(shard)  # before the statement: this home goes on writing meanwhile
         author = current_author(self.core.history.author)
         values = parameters(proposals, token, shard, tree) | {
             "epoch": self._membership.epoch,
+            "known_seq": known.seq if known is not None else 0,
             "host": self._membership.host,
             "what": self._what(proposals),
             "via": author.via,
@@ -314,14 +316,18 @@ class GroveAgreement:
         `is_sent`: there was an earlier attempt, so without an answer the outcome is unknown.
         """
 
-        def ask(connection: DeadlineConnection) -> tuple[int | None, Any, bool]:
-            rows = queries.find_token(connection, values["shard"], values["units"], values["token"])
+        shard = values["shard"]
+        known = self.replica.newest_known(shard)
+
+        def ask(connection: DeadlineConnection) -> tuple[int | None, Any, bool, bool]:
+            rows = queries.find_token(connection, shard, values["units"], values["token"])
             state = connection.execute("SELECT epoch::text, frozen FROM grove.grove").fetchone()
-            is_gone = queries.is_tree_gone(connection, values["shard"], values["root"])
-            return (rows[-1][0] if rows else None), state, is_gone
+            is_gone = queries.is_tree_gone(connection, shard, values["root"])
+            is_lost = known is not None and bool(queries.lost_shards(connection, {shard: known}))
+            return (rows[-1][0] if rows else None), state, is_gone, is_lost
 
         try:
-            seq, state, is_gone = self._run(ask)
+            seq, state, is_gone, is_history_lost = self._run(ask)
         except (Unreachable, Busy) as error:
             raise (self._unsure(error) if is_sent else error) from error
         if seq is not None:
@@ -331,10 +337,22 @@ class GroveAgreement:
             refusal = ReadOnly(f"the grove is frozen: {why}; nothing was changed. See `grovefs grove status`")
             self.server.refuse(refusal)
             raise refusal
+        if is_history_lost:
+            why = f"the database has lost commits that host {self._membership.name} has (shard {shard})"
+            refusal = self._freeze(why)
+            raise self._unsure(refusal) if is_sent else refusal
         root = self.replica.find_unit(Location(values["root"]).dir)
         if values["tree"] == "below" and is_gone and root is not None and root.is_gone:
             raise NotFound(f"session {values['root']} was deleted on another host; nothing was changed")
         raise Stale(location_of(values["units"][0]), whole_tree=values["atomic"])
+
+    def _freeze(self, why: str) -> ReadOnly:
+        """A pool of connections or a virtual address leads to another server now, or this one was restored."""
+        self.replica.set_problem(why)
+        self.server.freeze(why)
+        refusal = ReadOnly(f"the grove is frozen: {why}; nothing was changed. See `grovefs grove status`")
+        self.server.refuse(refusal)
+        return refusal
 
     def _unsure(self, error: BaseException) -> Unsure:
         return Unsure(

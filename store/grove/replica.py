@@ -370,6 +370,15 @@ class Replica:
         """
         return self._positions("acknowledged")
 
+    def newest_known(self, shard: int) -> LogPosition | None:
+        """The newest row of a shard that this home has followed, or that was acknowledged to it."""
+        rows = self._rows(
+            "SELECT seq, token FROM cursors WHERE shard = ?1 UNION ALL "
+            "SELECT seq, token FROM acknowledged WHERE shard = ?1 ORDER BY seq DESC LIMIT 1",
+            (shard,),
+        )
+        return next((LogPosition(*row) for row in rows), None)
+
     def _acknowledge(self, shard: int, position: LogPosition) -> None:
         self._db.execute(
             "INSERT INTO acknowledged VALUES (?, ?, ?) ON CONFLICT (shard) DO UPDATE "

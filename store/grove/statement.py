@@ -1,7 +1,7 @@
 """The agreement statement: compare and set all units of a commit, and add their rows to the log.
 
 One round trip. Every condition is part of the statement: the grove has the epoch this home knows and
-is not frozen, every chunk is there, every unit has the version and the token this home knows, and a
+is not frozen, the shard has the rows this home knows, every chunk is there, every unit has the version and the token this home knows, and a
 tree whose units are created or deleted is as this home knows it. If one condition fails, nothing is
 changed: with several units, or with a tree, a division by zero makes the server roll back.
 """
@@ -28,7 +28,8 @@ WITH given AS (
     ) WITH ORDINALITY AS g (unit, was, previous, gone, whole, digests, ops, said_ns, nth)
 ), open AS (
     SELECT 1 FROM grove.grove WHERE epoch = %(epoch)b AND frozen IS NULL
-    AND (SELECT count(*) FROM grove.chunks WHERE sha256 = ANY(%(chunks)s::bytea[])) = %(chunk_count)s
+    AND (SELECT seq FROM grove.shards WHERE shard = %(shard)s) >= %(known_seq)s
+    AND (SELECT count(*) FROM grove.chunks WHERE sha256 = ANY(%(chunks)s::bytea[])) = cardinality(%(chunks)s::bytea[])
 ), tree AS (
     INSERT INTO grove.trees AS t (shard, root, generation, gone)
     SELECT %(shard)s, %(root)s, 1, %(tree)s = 'deleted' FROM open WHERE %(tree)s <> 'kept'
@@ -99,7 +100,6 @@ def parameters(proposals: Sequence[Proposal], token: str, shard: int, tree: str)
         "ref_versions": [version for _, version, _ in refs],
         "ref_digests": [digest for _, _, digest in refs],
         "chunks": chunks,
-        "chunk_count": len(chunks),
         "count": len(proposals),
         "shard": shard,
         "root": location_of(proposals[0].unit).root,

@@ -55,5 +55,5 @@ def test_an_edit_with_vim_is_seen_on_the_other_mount(
     wait_until(lambda: "s1" not in [path.name for path in (one.path / "sessions").iterdir()])
     for name in ("one", "two"):
         with Store.open(place / name, background=False) as store:
-            assert store.ids() == []
+            wait_until(lambda store=store: not store.ids())  # type: ignore[misc]
             assert_clean(store)
