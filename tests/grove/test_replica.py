@@ -87,9 +87,7 @@ def test_a_deleted_unit_keeps_its_version_and_no_files(tmp_path: Path) -> None:
 def test_a_whole_version_replaces_files_and_claims(tmp_path: Path) -> None:
     """A claim ends when it is recorded as None, or with a whole version that does not name it."""
     grove = joined(tmp_path)
-    grove.record_agreed(
-        [agreed(1, {"cur/1": DIGEST, "cur/2": DIGEST}, claims={"cur/1": "h", "cur/2": "h"})], {}
-    )
+    grove.record_agreed([agreed(1, {"cur/1": DIGEST, "cur/2": DIGEST}, claims={"cur/1": "h", "cur/2": "h"})], {})
     grove.record_agreed([agreed(2, claims={"cur/1": None})], {})
     assert [grove.claim_of("sessions/a", path) for path in ("cur/1", "cur/2")] == [None, "h"]
     grove.record_agreed([agreed(3, {"cur/2": DIGEST}, is_whole=True)], {})
