@@ -1,9 +1,10 @@
 """The agreement statement: compare and set all units of a commit, and add their rows to the log.
 
 One round trip. Every condition is part of the statement: the grove has the epoch this home knows and
-is not frozen, the shard has the rows this home knows, every chunk is there, every unit has the version and the token this home knows, and a
-tree whose units are created or deleted is as this home knows it. If one condition fails, nothing is
-changed: with several units, or with a tree, a division by zero makes the server roll back.
+is not frozen, the shard has the rows this home knows, every chunk is there, every unit has the version
+and the token this home knows, and a tree whose units are created or deleted is as this home knows it.
+If one condition fails, nothing is changed: with several units, or with a tree, a division by zero makes
+the server roll back.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ home does, and nothing is overwritten.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def switched_to_the_history_of(url: str) -> Iterator[None]:
 
 def log_of(url: str) -> list[tuple[str, int, str]]:
     with psycopg.connect(url) as database:
-        return database.execute("SELECT unit, version, token::text FROM grove.log ORDER BY shard, seq").fetchall()
+        return [*database.execute("SELECT unit, version, token::text FROM grove.log ORDER BY shard, seq")]
 
 
 def neighbour(name: str) -> str:
@@ -75,11 +75,13 @@ def test_the_next_write_notices_it(tmp_path: Path, url: str, target: str) -> Non
         with switched_to_the_history_of(url):
             a.append("s", [Message.user("lost")])
         before = log_of(url)
+        writes: dict[str, Callable[[], object]] = {
+            "the session that has lost a version": lambda: a.append("s", [Message.user("new")]),
+            "another one of its shard": lambda: a.append(other, [Message.user("new")]),
+            "a new one": lambda: a.save(Session.new(other, "m")),
+        }
         with pytest.raises(ReadOnly, match="lost commits that host a has"):
-            if target == "a new one":
-                a.save(Session.new(other, "m"))
-            else:
-                a.append("s" if target == "the session that has lost a version" else other, [Message.user("new")])
+            writes[target]()
         require_frozen(url, a, before)
         with pytest.raises(ReadOnly, match="frozen"):  # the host that has lost nothing
             b.append("s", [Message.user("not stored")])
