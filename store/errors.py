@@ -48,9 +48,10 @@ An OSError (disk full, permission denied) is passed on unchanged, with its errno
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _SHOWN = 8  # candidates named in the error text, which is one line
+_OTHERS_IN_LINE = 2  # further faults of a document named in the error text; the .error file has all
 
 
 class StoreError(Exception):
@@ -89,16 +90,33 @@ class InvalidQuery(InvalidName):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in a document: its reason and position. Lines and columns start at 1."""
+    """A fault in a document: its reason and position, and the other faults of the same document.
+
+    Lines and columns start at 1. As a string it is one line and names three faults.
+    """
 
     reason: str
     line: int | None = None
     column: int | None = None
     field: str | None = None
+    others: tuple[Problem, ...] = ()
+    left_out: int = 0  # number of faults that are not in `others` either
 
     def __str__(self) -> str:
+        others = "".join(f"; {other}" for other in self.others[:_OTHERS_IN_LINE])
+        left = len(self.others[_OTHERS_IN_LINE:]) + self.left_out
+        more = f" (and {left} more error{'s' if left > 1 else ''})" if left else ""
+        return f"{self.alone}{others}{more}"
+
+    @property
+    def alone(self) -> str:
+        """This fault without the others."""
         place = f"{self.line}:{self.column}: " if self.line is not None else ""
         return place + (f"{self.field}: " if self.field else "") + self.reason
+
+    def without_positions(self) -> Problem:
+        others = tuple(other.without_positions() for other in self.others)
+        return replace(self, line=None, column=None, others=others)
 
 
 class InvalidContent(StoreError):

@@ -366,6 +366,7 @@ class Maintenance:
             "unfinished": {"/".join(entry): why for entry, why in core.journal.index_failures.items()},
             "damaged": {str(location): why for location, why in core.index.damaged().items()},
             "bamboo": self._home.bamboo.activity(),
+            "refuses_writes": self._home.bamboo.refusal(),
             "history": {**core.history.state(probe=probe).as_json(), "missed": missed},
         }
 

@@ -243,7 +243,7 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
     outcome = f"was rejected; {state}"
     if isinstance(error, Unsure):
         outcome = "may or may not have been stored"
-    lines = [f"{_path(where)}/{name} {outcome}.", "", f"  {error}", ""]
+    lines = [f"{_path(where)}/{name} {outcome}.", "", *_reasons(error), ""]
     if isinstance(error, InvalidContent):
         lines += excerpt(raw, error)
     if isinstance(error, MergeConflict):
@@ -252,6 +252,17 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
         lines += ["Another writer saved a newer version. Read it again and repeat your change.", ""]
     lines += [f"The rejected text is in {_short(name)}{REJECTED}; the next successful save deletes both files.", ""]
     return "\n".join(lines)
+
+
+def _reasons(error: StoreError | OSError) -> Iterator[str]:
+    """One line for each fault of a document, or the text of another error."""
+    if not isinstance(error, InvalidContent) or not error.problem.others:
+        yield f"  {error}"
+        return
+    for problem in (error.problem, *error.problem.others):
+        yield f"  {error.name}:{'' if problem.line is not None else ' '}{problem.alone}"
+    if error.problem.left_out:
+        yield f"  and {error.problem.left_out} more"
 
 
 def excerpt(raw: bytes, error: InvalidContent) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from store.model.record import ALIASES
 from store.model.session import Session
 
 AUTHORITY_LIMIT = 512 * 1024
+MAX_PROBLEMS = 100  # faults of one document that are described
 _AUTHORITY_FRAME = re.compile(
     rb'\{"_bamboo_main_authority":\{"version":1,"payload_bytes":"([0-9]{10})","payload":', re.DOTALL
 )
@@ -116,15 +118,15 @@ def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
 
 
 def type_problem(error: pydantic.ValidationError, raw: bytes | None = None) -> Problem:
-    """The first error found by pydantic, with its position if the text is given."""
-    first = error.errors(include_url=False)[0]
-    path = tuple(first["loc"])
-    line, column = json_text.locate(raw, path, ALIASES) if raw is not None else (None, None)
-    reason = _reason(first)
-    more = error.error_count() - 1
-    if more:
-        reason += f" (and {more} more error{'s' if more > 1 else ''})"
-    return Problem(reason, line, column, json_text.render_path(path))
+    """The errors found by pydantic, with their positions if the text is given."""
+    found = error.errors(include_url=False)[:MAX_PROBLEMS]
+    paths = [tuple(each["loc"]) for each in found]
+    positions = json_text.locate_all(raw, paths, ALIASES) if raw is not None else [(None, None)] * len(paths)
+    first, *others = [
+        Problem(_reason(each), *position, json_text.render_path(path))
+        for each, position, path in zip(found, positions, paths, strict=True)
+    ]
+    return replace(first, others=tuple(others), left_out=error.error_count() - len(found))
 
 
 def _reason(error: ErrorDetails) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ import msgspec
 import orjson
 
 from store.errors import InvalidContent, Problem, TooLarge
+
+_Span = tuple[int, int]  # from the first byte to the one after the last
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 # serde_json fails at the 128th open bracket: 127 containers are allowed, and their innermost value is level 128.
@@ -204,23 +206,33 @@ def locate(raw: bytes, path: Path, aliases: Mapping[str, str] | None = None) -> 
 
     `aliases` maps a key to the alternative spelling that the text may use.
     """
-    start = len(raw) - len(raw.lstrip(WHITESPACE))
-    end = len(raw.rstrip(WHITESPACE))
-    for step in path:
-        spans = _spans(raw, start, end) or {}
-        found = spans.get(step) or spans.get((aliases or {}).get(str(step), step))
-        if found is None:
-            break
-        start, end = found
-    return position(raw, start)
+    return locate_all(raw, [path], aliases)[0]
 
 
-def _spans(raw: bytes, start: int, end: int) -> dict[str | int, tuple[int, int]] | None:
+def locate_all(raw: bytes, paths: Iterable[Path], aliases: Mapping[str, str] | None = None) -> list[tuple[int, int]]:
+    """`locate` for several paths. Each container on them is scanned once."""
+    top = len(raw) - len(raw.lstrip(WHITESPACE)), len(raw.rstrip(WHITESPACE))
+    scanned: dict[_Span, dict[str | int, _Span]] = {}
+    found: list[tuple[int, int]] = []
+    for path in paths:
+        span = top
+        for step in path:
+            if span not in scanned:
+                scanned[span] = _spans(raw, *span)
+            inner = scanned[span].get(step) or scanned[span].get((aliases or {}).get(str(step), step))
+            if inner is None:
+                break
+            span = inner
+        found.append(position(raw, span[0]))
+    return found
+
+
+def _spans(raw: bytes, start: int, end: int) -> dict[str | int, _Span]:
     if raw[start : start + 1] == b"{":
         return {m.key: (m.start, m.end) for m in members(raw, start, end)}
     if raw[start : start + 1] == b"[":
         return dict(enumerate(elements(raw, start, end)))
-    return None
+    return {}
 
 
 def render_path(path: Path) -> str:

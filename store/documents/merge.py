@@ -37,7 +37,7 @@ from store.model.timestamp import Timestamp
 
 UPDATED_AT = "updated_at"
 _TASKS = "task_list"
-_SHOWN_CLASHES = 8
+_SHOWN_CLASHES = 100
 _SHOWN_CHARACTERS = 400
 
 Members = Mapping[str, Any]

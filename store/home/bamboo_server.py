@@ -46,7 +46,9 @@ class BambooServer:
         """Return the evidence that a server is running; None if there is none. Costs two or three system calls."""
         now = time.monotonic()
         if self._rewrote_at is not None and now - self._rewrote_at < QUIET_S:
-            return f"it rewrote {layout.INDEX_EXPORT} {now - self._rewrote_at:.0f} s ago"
+            ago_s = now - self._rewrote_at
+            until = f"unless it does so again, writes are accepted in {QUIET_S - ago_s:.0f} s"
+            return f"it rewrote {layout.INDEX_EXPORT} {ago_s:.0f} s ago; {until}"
         if _is_held(self._home / layout.BAMBOO_LIFECYCLE_LOCK):
             return f"it holds {layout.BAMBOO_LIFECYCLE_LOCK}"
         if _is_held(self._home / layout.BAMBOO_INDEX_LOCK) and not self._is_exporting():
@@ -61,9 +63,13 @@ class BambooServer:
         finally:
             os.close(fd)
 
+    def refusal(self) -> str | None:
+        """Why writes are rejected now; None if they are not."""
+        return None if self._tolerated else self.activity()
+
     def check(self) -> None:
         """Raise BambooAtWork if a server is running: it would overwrite our changes, or we would overwrite its own."""
-        reason = None if self._tolerated else self.activity()
+        reason = self.refusal()
         if reason is not None:
             raise BambooAtWork(
                 f"a Bamboo server is using {self._home} ({reason}); it would overwrite changes made now, "

@@ -8,7 +8,6 @@ writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from store import layout
@@ -134,10 +133,10 @@ def checked_document(raw: bytes, location: Location, name: str, limit: int) -> D
     try:
         document = parse_document(raw, path, limit=limit)
     except InvalidContent as error:  # the caller set fields and never saw this text: line numbers would not help
-        raise type(error)(path, replace(error.problem, line=None, column=None)) from None
+        raise type(error)(path, error.problem.without_positions()) from None
     problem = identity_problem(document, location)
     if problem is not None:
-        raise InvalidContent(path, replace(problem, line=None, column=None))
+        raise InvalidContent(path, problem.without_positions())
     return document
 
 

@@ -17,10 +17,12 @@ import orjson
 from store.documents.json_text import render_compact, render_path
 from store.documents.merge_plan import ABSENT
 from store.undo.changes import DocumentChanges, MemberChange, MessageChange, MessageEvent
-from store.undo.word_diff import Piece, diff_words, excerpt, one_line, render_words
+from store.undo.word_diff import CONTEXT, MAX_SHOWN, Piece, diff_words, excerpt, one_line, render_words
 
 MAX_MEMBERS = 3  # named in the short form
-MAX_SHORT = 60  # characters of one member in the short form
+MAX_SHORT = 60  # characters of one member's values in the short form; longer ones are shortened to about
+MAX_SHORTENED = 80  # characters, with their marks
+SHORT_CONTEXT, SHORT_PIECE = 6, 24  # characters around a change, and of one change, in longer values
 MAX_OPENING = 100  # characters shown of an added or removed message
 
 # Follow from other changes; named only if nothing else changed.
@@ -54,9 +56,24 @@ def _noteworthy(changes: DocumentChanges) -> list[MemberChange]:
 
 
 def _short_member(member: MemberChange) -> str:
+    """The member with what changed in it, long values shortened."""
     name = render_path(member.path)
-    text = f"{name}: {render_words(_value_pieces(member))}"
-    return text if len(text) <= MAX_SHORT else name
+    shown = render_words(_value_pieces(member))
+    if len(shown) > MAX_SHORT:
+        shown = render_words(_first(_value_pieces(member, SHORT_CONTEXT, SHORT_PIECE)))
+    return f"{name}: {shown}"
+
+
+def _first(pieces: list[Piece]) -> Iterator[Piece]:
+    """As many pieces as fit, at least one that was removed and one that was added."""
+    length, seen = 0, set[str]()
+    for piece in pieces:
+        length += len(render_words([piece]))
+        if length > MAX_SHORTENED and {"removed", "added"} <= seen:
+            yield Piece("gap", "")
+            return
+        seen.add(piece.kind)
+        yield piece
 
 
 # -- long ------------------------------------------------------------------------------------------
@@ -113,15 +130,15 @@ def _called(calls: Any) -> Iterator[str]:
         yield str(function.get("name", "a tool")) if isinstance(function, dict) else "a tool"
 
 
-def _value_pieces(member: MemberChange) -> list[Piece]:
-    """The old and the new value: word by word if both are strings."""
+def _value_pieces(member: MemberChange, context: int = CONTEXT, longest: int = MAX_SHOWN) -> list[Piece]:
+    """The old and the new value, shortened: word by word if both are strings."""
     old, new = member.old, member.new
     if isinstance(old, str) and isinstance(new, str):
-        return excerpt(diff_words(old, new))
+        return excerpt(diff_words(old, new), context, longest)
     if isinstance(old, list) and isinstance(new, list):
         return [Piece("removed", f"{len(old)} items"), Piece("added", f"{len(new)} items")]
     removed = [] if old is ABSENT else [Piece("removed", _shown(old))]
-    return excerpt([*removed, *([] if new is ABSENT else [Piece("added", _shown(new))])])
+    return excerpt([*removed, *([] if new is ABSENT else [Piece("added", _shown(new))])], context, longest)
 
 
 def _shown(value: Any) -> str:

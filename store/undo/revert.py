@@ -67,6 +67,8 @@ class RevertOperation:
         record = sidecar.overlay(renewed.main.record, renewed.side.record)
         side = renewed.side.raw
         self.commits.commit_session(pair, renewed.main, record, side, "saved", label="reverted", note=note)
+        for name in layout.DOCUMENTS:
+            self.names.rejects.clear(path, name)
         return True
 
     def is_restored(self, path: str, then: VersionTexts) -> bool:

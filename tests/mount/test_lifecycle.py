@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -261,6 +262,20 @@ def test_bamboo_started_later_makes_writes_fail(mounted: Mount) -> None:
             edit(path, '"The root"', '"Lost?"')
         assert title(path) == "The root"
     edit(path, '"The root"', '"Again"')
+
+
+def test_status_says_why_and_how_long_a_mount_refuses_writes(mounted: Mount) -> None:
+    """A stray write to sessions.json is taken for a Bamboo server: whoever made it must learn that."""
+    assert "REFUSED" not in grovefs("status", "--home", mounted.home).stdout
+    exported = mounted.home / "sessions.json"
+    wait_until(exported.exists)
+    exported.write_text(json.dumps({**json.loads(exported.read_text()), "mine": 1}))
+    with pytest.raises(OSError, match="Read-only file system"):
+        edit(mounted.sessions / "root/session.json", '"The root"', '"Lost?"')
+    lines = grovefs("status", "--home", mounted.home).stdout.splitlines()
+    line = next(line for line in lines if line.startswith(f"mounted  {mounted.path}"))
+    assert "writes are REFUSED" in line
+    assert re.search(r"it rewrote sessions\.json \d+ s ago; unless .* writes are accepted in \d+ s\)", line)
 
 
 def test_usage_error_exits_with_2(filled: Path, place: Path) -> None:

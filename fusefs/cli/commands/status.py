@@ -24,14 +24,15 @@ class Mount(NamedTuple):
     read_only: bool
     state: State
     history_problem: str = ""  # why it keeps no versions; "" if it does
+    refuses_writes: str | None = None  # why it takes another program for a Bamboo server, if it does
 
 
 @app.command()
 def status(home: Home, as_json: Json = False) -> None:
     """Show the GroveFS mounts on this machine and the state of the home.
 
-    A dead mount has lost its daemon; `grovefs umount DIR` removes it. A home or mount that keeps no versions says why.
-    Exits with 1 if a mount is dead or does not
+    A dead mount has lost its daemon; `grovefs umount DIR` removes it. A home or mount that keeps no versions, or that
+    refuses writes because a Bamboo server seems to use it, says why. Exits with 1 if a mount is dead or does not
     respond, or if the home cannot be opened, is damaged, or has pending commits.
 
     Example: grovefs status --json
@@ -55,7 +56,7 @@ def iter_mounts(mountinfo: bytes) -> Iterator[Mount]:
     for place, _, read_only in iter_mounted(mountinfo):
         state = state_of(place)
         status = read_status(place) if state == "mounted" else {}
-        yield Mount(place, read_only, state, history_problem(status))
+        yield Mount(place, read_only, state, history_problem(status), status.get("refuses_writes"))
 
 
 def _line(mount: Mount) -> str:
@@ -65,7 +66,13 @@ def _line(mount: Mount) -> str:
         )
     if mount.state == "silent":
         return f"SILENT   {mount.mountpoint}: the daemon does not respond; see .grovefs/mount.log in its home"
-    return f"mounted  {mount.mountpoint}{' (read-only)' if mount.read_only else ''}{_without_versions(mount)}"
+    read_only = " (read-only)" if mount.read_only else ""
+    return f"mounted  {mount.mountpoint}{read_only}{_refusal(mount)}{_without_versions(mount)}"
+
+
+def _refusal(mount: Mount) -> str:
+    reason = mount.refuses_writes
+    return f": writes are REFUSED: a Bamboo server is using its home ({reason})" if reason else ""
 
 
 def _without_versions(mount: Mount) -> str:
@@ -93,8 +100,8 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"DAMAGED  {place}: {reason}"
     for place, reason in state["unfinished"].items():
         yield f"PENDING  {place}: {reason}; will be completed when the home is next opened"
-    if state["bamboo"]:
-        yield f"         read-only: a Bamboo server is using this home ({state['bamboo']})"
+    if state["refuses_writes"]:
+        yield f"         read-only: a Bamboo server is using this home ({state['refuses_writes']})"
 
 
 def _history_lines(history: dict[str, Any]) -> Iterator[str]:

@@ -52,6 +52,20 @@ def test_rejected_bytes_are_kept_with_the_reason(names: Namespace) -> None:
     assert reason[number + 1].index("^") == reason[number].index("5,")
 
 
+def test_reason_has_a_line_for_each_error(names: Namespace) -> None:
+    """Somebody who corrects the first one would be rejected again otherwise."""
+    reject(names, make_document("s1", title=5, pinned="yes", spawn_depth=-1, model=None))
+    reason = kept(names, "session.json.error").decode()
+    found = [line.partition(": ")[2] for line in reason.splitlines() if line.startswith("  sessions/s1/session.json:")]
+    assert sorted(found) == [
+        "model: expected a string, got null",
+        "pinned: expected a boolean, got a string",
+        "spawn_depth: expected a number >= 0, got -1",
+        "title: expected a string, got a number",
+    ]
+    assert "more error" not in reason
+
+
 def test_reason_for_a_new_document_names_no_previous_version(names: Namespace) -> None:
     names.make_dir(classify_path("sessions/new"))
     with pytest.raises(InvalidContent):

@@ -1,6 +1,7 @@
 """Document: validation, identity and forks."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from store.documents import json_text
 from store.documents.document import (
+    MAX_PROBLEMS,
     Document,
     check_authority,
     fork_document,
@@ -92,10 +94,29 @@ def test_wrong_type_reports_what_was_expected(members: dict[str, Any], field: st
 
 
 def test_missing_member_is_reported_at_its_container() -> None:
-    """With the number of further errors."""
+    """With the further errors."""
     with pytest.raises(InvalidContent) as caught:
         document(b'\n {"id": "s1"}')
-    assert caught.value.problem == Problem("required member is missing (and 2 more errors)", 2, 2, "messages")
+    missing = "required member is missing"
+    others = tuple(Problem(missing, 2, 2, name) for name in ("created_at", "updated_at"))
+    assert caught.value.problem == Problem(missing, 2, 2, "messages", others)
+    assert str(caught.value) == (
+        f"session.json:2:2: messages: {missing}; 2:2: created_at: {missing}; 2:2: updated_at: {missing}"
+    )
+
+
+def test_all_errors_of_a_document_have_their_positions() -> None:
+    """The text of the error is one line and names three; `others` has them up to a limit."""
+    wrong = [{"role": number} for number in range(200)]
+    with pytest.raises(InvalidContent) as caught:
+        document(make_document("s1", title=1, messages=wrong))
+    problem = caught.value.problem
+    faults = [problem, *problem.others]
+    assert len(faults) == MAX_PROBLEMS
+    assert {fault.field for fault in faults} >= {"title", "messages[0].role", "messages[1].role"}
+    assert len({(fault.line, fault.column) for fault in faults}) > MAX_PROBLEMS / 4, "they have different positions"
+    assert re.search(r"\(and \d{3} more errors\)$", str(caught.value))
+    assert str(caught.value).count(";") == 2
 
 
 def test_error_below_an_alias_has_the_right_position() -> None:

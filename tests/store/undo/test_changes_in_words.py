@@ -26,10 +26,24 @@ def test_the_short_form_counts_messages_and_names_members() -> None:
 
 
 def test_the_short_form_stays_short() -> None:
-    """Long values and many members are not shown."""
+    """Of long values the beginnings are shown; of many members, three."""
     old = {"a": "x" * 100, "b": 1, "c": True, "d": None, "e": 1}
     new = {"a": "y" * 100, "b": 2, "c": False, "d": [1], "e": 2}
-    assert summarize(compare(old, new)) == "a, b: [-1-]{+2+}, c: [-true-]{+false+}, 2 more members"
+    x, y = "x" * 12, "y" * 12
+    shown = f"a: [-{x}-]…[-{x}-]{{+{y}+}}…{{+{y}+}}, b: [-1-]{{+2+}}, c: [-true-]{{+false+}}, 2 more members"
+    assert summarize(compare(old, new)) == shown
+
+
+def test_a_long_value_is_shown_by_what_changed_in_it() -> None:
+    """By the name of the member alone nobody would know what it was; the long form shows more of it."""
+    old = {"title": "Find out why the login page is blank in Safari"}
+    new = {"title": "Repair the login form after the update of the browser engine"}
+    changed = "title: [-Find out why-]{+Repair+} the login [-page is blank in Safari-]{+form after t+}…"
+    assert summarize(compare(old, new)) == changed
+    assert summarize(compare({}, new)) == "title: {+Repair the l+}…{+owser engine+}"
+    prompt = "You are a careful engineer. " * 10
+    edited = prompt[:140] + prompt[140:].replace("careful", "careless", 1)
+    assert summarize(compare({"prompt": prompt}, {"prompt": edited})) == "prompt: …are a [-careful-]{+careless+} engin…"
 
 
 def test_the_long_form_has_one_line_for_each_difference() -> None:

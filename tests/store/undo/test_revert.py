@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from store import Conflict, InvalidContent, Message, NotFound, Session, Store
+from store.commit.write_request import WriteRequest
+from store.path_kinds import classify_path
 from tests.builders import make_document, make_session, read_json
 from tests.store.undo.test_version_lookup import retitle
 
@@ -45,6 +47,22 @@ def test_both_documents_are_as_then(store: Store, home: Path) -> None:
     assert now == tuple((home / "sessions/s1" / name).read_bytes() for name in ("session.json", "runtime.json"))
     assert json.loads(now[0])["updated_at"] > json.loads(version_texts(store, "s1", 3)[0])["updated_at"]
     assert [version.number for version in store.history.log("s1")] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("name", ["session.json", "runtime.json"])
+def test_a_rejected_text_goes_with_the_next_revert(store: Store, name: str) -> None:
+    """As with every save by a person. A revert that changes nothing keeps it, and so does an agent that appends."""
+    store.save(make_session("s1", title="a"))
+    retitle(store, "s1", "b")
+    with pytest.raises(InvalidContent):
+        store.names.commit(WriteRequest(classify_path(f"sessions/s1/{name}"), b"{ typed"))
+    kept = [f"{name}.error", f"{name}.rejected"]
+    revert(store, "s1", 2)
+    assert sorted(store.names.rejects.names("sessions/s1")) == kept
+    store.append("s1", [Message.user("by an agent, who has not seen the rejected text")])
+    assert sorted(store.names.rejects.names("sessions/s1")) == kept
+    revert(store, "s1", 1)
+    assert store.names.rejects.names("sessions/s1") == {}
 
 
 def test_a_revert_names_itself(store: Store) -> None:
