@@ -24,6 +24,8 @@ Kind = Literal[
     "export",
     "foreign-file",
     "incoming",
+    "log-line",
+    "session-lost",
     "secret",
     "trigrams",
     "message",
@@ -38,7 +40,16 @@ Kind = Literal[
 
 # Reported, but not counted as damage.
 NOTES: frozenset[Kind] = frozenset(
-    {"foreign-file", "incoming", "set-aside", "hard-link", "duplicate-id", "sidecar-stale", "history-behind"}
+    {
+        "foreign-file",
+        "incoming",
+        "log-line",
+        "set-aside",
+        "hard-link",
+        "duplicate-id",
+        "sidecar-stale",
+        "history-behind",
+    }
 )
 
 

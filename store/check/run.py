@@ -21,7 +21,7 @@ from store.check.secrets import check_secrets
 from store.check.session import check_sessions
 from store.check.trigrams import check_trigrams
 from store.check.unexpected_files import check_unexpected_files
-from store.check.workspace import check_mail, check_projects, check_records, check_state
+from store.check.workspace import check_mail, check_projects, check_records, check_state, check_trajectories
 from store.commit.commit import WHOLE_TREE
 from store.commit.core import Core
 from store.disk import trash
@@ -147,6 +147,7 @@ CHECKS: list[Callable[[CheckContext], Iterator[Finding]]] = [
     check_duplicate_ids,
     check_mail,
     check_records,
+    check_trajectories,
     check_state,
     check_projects,
     check_trigrams,

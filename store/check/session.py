@@ -19,6 +19,8 @@ from store.documents.document import Document, identity_problem, parse_document
 from store.documents.json_splice import splice
 from store.documents.sidecar import is_stale, overlay, sidecar_of
 from store.errors import Busy, Corrupt, InvalidContent
+from store.history.authors import OUTSIDE
+from store.history.versions import SavedVersion
 from store.index import fulltext
 from store.index.catalog import render_entry
 from store.layout import Location
@@ -109,7 +111,7 @@ def _check_name(core: Core, location: Location, entry: DirEntry) -> Iterator[Fin
 
 
 def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
-    """A directory without session.json may still be receiving files, so it must have no row."""
+    """A directory without session.json has no row. It may still be receiving files, or it has lost a session."""
     if core.index.find(location) is not None:
         repair = partial(repairs.reindex, core, location)
         yield Finding("extra-row", location.dir, "indexed, but session.json does not exist", repair)
@@ -118,8 +120,21 @@ def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
     if children:
         text = f"has {len(children)} child{'ren' if len(children) > 1 else ''}, but no session.json"
         yield Finding("orphan-child", location.dir, text)
-    if session_reader.has_attachments(core.disk, location) or core.disk.stat(location.path(layout.RUNTIME)) is not None:
+    has_sidecar = core.disk.stat(location.path(layout.RUNTIME)) is not None
+    lost = _lost_version(core, location) if has_sidecar else None
+    if lost is not None:
+        text = f"session.json disappeared; its last version is {lost.label}: history/{location.root}/ in a mount has it"
+        yield Finding("session-lost", location.dir, text)
+    elif has_sidecar or session_reader.has_attachments(core.disk, location):
         yield Finding("incoming", location.dir, "no session.json yet; its other files are kept")
+
+
+def _lost_version(core: Core, location: Location) -> SavedVersion | None:
+    """The last version of a session.json that no GroveFS process deleted; None if one did, or there never was one."""
+    versions = core.history.log(location.dir, limit=2)
+    if versions and versions[0].main_bytes is None and versions[0].author.via == OUTSIDE.via:
+        versions = versions[1:]  # that it disappeared was noticed
+    return versions[0] if versions and versions[0].main_bytes is not None else None
 
 
 def check_damaged_row(core: Core, location: Location) -> Iterator[Finding]:

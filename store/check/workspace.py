@@ -32,6 +32,23 @@ def check_records(context: CheckContext) -> Iterator[Finding]:
             yield Finding("unparsable", path, reason)
 
 
+def check_trajectories(context: CheckContext) -> Iterator[Finding]:
+    """Lines of trajectory.jsonl that readers skip: a torn one, or one of another program."""
+    for location in iter_on_disk(context.core.disk):
+        path = location.path(layout.TRAJECTORY)
+        try:
+            lines = list(context.services.trajectory.unreadable(location))
+        except Corrupt:  # not a file: `check_names` reports it
+            continue
+        except PermissionError as error:
+            yield Finding("unparsable", path, f"cannot be read: {error.strerror}")
+            continue
+        if lines:
+            number, reason = lines[0]
+            more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+            yield Finding("log-line", path, f"line {number}: {reason}{more}; readers skip it")
+
+
 # -- mail ----------------------------------------------------------------------------------------------------
 
 

@@ -159,6 +159,15 @@ class Trajectory:
         location = self.core.locate(session_id)
         return None if location is None else self._count(location)
 
+    def unreadable(self, location: Location) -> Iterator[tuple[int, str]]:
+        """Lines that readers skip: their number, starting at 1, and why."""
+        path = location.path(layout.TRAJECTORY)
+        for number, line in enumerate(self._lines(location), 1):
+            try:
+                _parse_line(line, path)
+            except InvalidContent as error:
+                yield number, error.problem.without_positions().alone
+
     def _count(self, location: Location) -> int:
         """Number of lines.
 
@@ -216,10 +225,18 @@ def _step_line(step: TrajectoryStep) -> bytes:
 
 
 def _parse_step(line: bytes, path: str, number: int) -> TrajectoryStep | None:
-    if not line.strip():  # an empty line added by an editor
+    try:
+        return _parse_line(line, path)
+    except InvalidContent:
+        log.warning("%s: skipping step %d: it cannot be parsed", path, number)
+        return None
+
+
+def _parse_line(line: bytes, path: str) -> TrajectoryStep | None:
+    """The step of a line; None for an empty line, which an editor may add."""
+    if not line.strip():
         return None
     try:
         return TrajectoryStep.model_validate(json_text.parse(line, path))
-    except (InvalidContent, pydantic.ValidationError):
-        log.warning("%s: skipping step %d: it cannot be parsed", path, number)
-        return None
+    except pydantic.ValidationError as error:
+        raise InvalidContent(path, type_problem(error)) from None

@@ -15,6 +15,7 @@ from store import BambooAtWork, Location, Message, Report, Session, Store
 from store.check.finding import NOTES, Finding, Kind
 from store.check.fulltext import FulltextComparison
 from store.model.message import ImageUrl, MessagePart
+from store.path_kinds import classify_path
 from tests.builders import files_below, location_of, make_document, make_session, read_json
 
 UUID = "0b8d5f1d-2c11-4c0e-9a5e-7d3c1f0e6a51"
@@ -124,9 +125,33 @@ def test_row_of_a_missing_directory_is_deleted(opened: Store) -> None:
 
 
 def test_row_of_a_directory_without_session_json_is_deleted(opened: Store) -> None:
-    """A directory without session.json counts as incoming and has no row."""
-    (opened.home / "sessions/s2/session.json").unlink()
+    """Nothing but its attachments is left: it counts as incoming and has no row."""
+    opened.attach("s2", b"x", "image/png")
+    for name in ("session.json", "runtime.json"):
+        (opened.home / "sessions/s2" / name).unlink()
     assert_repaired(opened, "extra-row", "sessions/s2", "incoming")
+
+
+def test_lost_session_json_stays_damage(opened: Store) -> None:
+    """Its runtime.json and the history show that there was a session; a copy of its last version repairs it."""
+    path = opened.home / "sessions/s2/session.json"
+    good = path.read_bytes()
+    path.unlink()
+    assert "its last version is 1" in assert_found(opened, "session-lost", "sessions/s2", "extra-row").text
+    assert opened.check(repair=True).exit_code == 4
+    opened.maintenance.sweep()  # notices that it is gone
+    assert_not_repaired(opened, "session-lost", "sessions/s2")
+    path.write_bytes(good)
+    opened.maintenance.sweep()
+    assert_clean(opened)
+
+
+def test_deleted_session_json_is_not_lost(opened: Store) -> None:
+    """Whoever deletes it in a mount wants that; it is in the trash."""
+    opened.names.remove_file(classify_path("sessions/s2/session.json"))
+    report = opened.check()
+    assert report.is_clean
+    assert [(f.kind, f.path) for f in report.findings] == [("incoming", "sessions/s2")]
 
 
 def test_stale_row_is_rebuilt(opened: Store) -> None:
@@ -472,8 +497,8 @@ def test_children_of_a_directory_without_session_are_orphans(opened: Store) -> N
     good = path.read_bytes()
     path.unlink()
     opened.maintenance.sweep()
-    assert "2 children" in assert_found(opened, "orphan-child", "sessions/s1", "incoming").text
-    assert_not_repaired(opened, "orphan-child", "sessions/s1/children/c1", "incoming")
+    assert "2 children" in assert_found(opened, "orphan-child", "sessions/s1", "session-lost").text
+    assert_not_repaired(opened, "orphan-child", "sessions/s1/children/c1", "session-lost")
     path.write_bytes(good)
     opened.maintenance.sweep()
     assert_clean(opened)
@@ -544,6 +569,24 @@ def test_foreign_file_is_reported_but_not_damage(opened: Store, path: str) -> No
         assert str(report.findings[0]).encode()
     assert (opened.home / path).read_text() == "mine"
     FOUND_BY_A_TEST.add("foreign-file")
+
+
+@pytest.mark.warns
+def test_lines_of_a_trajectory_that_readers_skip_are_reported_but_not_damage(opened: Store) -> None:
+    """A torn line, or one of another program. It stays as it is: whoever wrote it may know what it was."""
+    step = {"tool_name": "Bash", "tool_args": {}, "output_summary": "", "duration_ms": 1, "is_error": False}
+    opened.trajectory.append("s1", [{**step, "tool_call_id": "c", "timestamp": "2026-01-01T00:00:00Z"}])
+    path = opened.home / "sessions/s1/trajectory.jsonl"
+    assert opened.check().findings == []
+    path.write_bytes(b"\n" + path.read_bytes() + b'{"tool_name": "Ba\n{"tool_name": 1}\n[]')
+    report = opened.check(repair=True)
+    assert report.is_clean
+    (found,) = report.findings
+    assert (found.kind, found.path) == ("log-line", "sessions/s1/trajectory.jsonl")
+    assert found.text.startswith("line 3: ")
+    assert found.text.endswith(" (and 2 more); readers skip it")
+    assert len(opened.trajectory.read("s1") or []) == 1
+    FOUND_BY_A_TEST.add("log-line")
 
 
 def test_incoming_files_are_reported_but_not_damage(opened: Store) -> None:
