@@ -24,7 +24,8 @@ from store import layout
 from store.commit.core import Core
 from store.disk.file import Stamp
 from store.disk.file_io import iter_chunks
-from store.errors import Busy, Conflict, Corrupt, NotFound
+from store.documents.document import parse_document
+from store.errors import Busy, Conflict, Corrupt, InvalidContent, NotFound
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.backup import history_copy
@@ -267,6 +268,7 @@ class _BackupRun:
                 before_ns = time.time_ns()
                 seen, others = self._scan(unit)
                 differing = sorted((path for path in seen if self._differs(path, seen[path])), key=_documents_first)
+                self._skip_damaged_sidecar(unit, differing)
                 opened = {
                     path: self._open(path, stack) for path in differing[:MAX_OPEN_FILES] if not seen[path].is_link
                 }
@@ -284,6 +286,20 @@ class _BackupRun:
         self._summary.unchanged_files += len(seen) - len(unit_batch.moves)
         self._summary.copied_sessions += len(unit_batch.sessions) if unit_batch.moves else 0
         self._add(unit_batch)
+
+    def _skip_damaged_sidecar(self, unit: str, differing: list[str]) -> None:
+        """Keep the backup's copy of a runtime.json that cannot be loaded any more, and record the problem."""
+        location = location_of(unit)
+        path = location.path(layout.RUNTIME) if location is not None else ""
+        if path not in differing or path not in self._writer.manifest.files or path in self._damaged:
+            return
+        file = self._core.disk.read(path, self._core.limit_bytes)
+        try:
+            if file is not None:
+                parse_document(file.data, path, limit=self._core.limit_bytes)
+        except InvalidContent as error:
+            differing.remove(path)
+            self._summary.problems.append(BackupProblem(path, f"{error.problem}; {PREVIOUS_COPY_KEPT}"))
 
     @contextmanager
     def _locked(self, location: Location | None) -> Iterator[None]:

@@ -163,6 +163,24 @@ def test_corrupt_or_missing_session_keeps_its_previous_copy(
 
 
 @pytest.mark.warns
+def test_corrupt_sidecar_keeps_its_previous_copy(store: Store, dest: Path) -> None:
+    """The rest of the session is backed up; `restore` then has a runtime.json that loads."""
+    fill(store)
+    store._home.services.backups.run(dest)
+    good = (dest / "sessions/other/runtime.json").read_bytes()
+    store.append("other", [Message.user("newer")])
+    (store.home / "sessions/other/runtime.json").write_bytes(b'{"id": "oth')
+    for _ in range(2):
+        summary = store._home.services.backups.run(dest)
+        assert [problem.path for problem in summary.problems] == ["sessions/other/runtime.json"]
+        assert backup.PREVIOUS_COPY_KEPT in summary.problems[0].reason
+        assert (dest / "sessions/other/runtime.json").read_bytes() == good
+        assert b"newer" in (dest / "sessions/other/session.json").read_bytes()
+    assert check(dest) == []
+    assert store.check(repair=True).exit_code == 1
+
+
+@pytest.mark.warns
 def test_session_that_was_always_corrupt_is_copied_unchanged(store: Store, dest: Path) -> None:
     store.save(make_session("other"))
     document = store.home / "sessions/other/session.json"
