@@ -7,6 +7,7 @@ import pydoc
 import stat
 import threading
 import time
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -743,8 +744,10 @@ def test_d6_a_closed_store_says_so(home: Path) -> None:
 def test_d7_the_packages_ship_type_annotations() -> None:
     """A type checker reads them only with py.typed."""
     folder = Path(import_module("store").__path__[0])
-    assert (folder / "py.typed").exists()
-    assert (folder.parent / "fusefs/py.typed").exists()
+    packed = tomllib.loads((folder.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package in ("store", "fusefs"):
+        assert (folder.parent / package / "py.typed").exists()
+        assert "py.typed" in packed[package]
 
 
 def test_d15_append_returns_index_and_id(store: Store) -> None:

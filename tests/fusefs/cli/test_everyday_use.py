@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,33 @@ def test_d4_a_message_is_named_as_search_prints_it(filled: Path) -> None:
     assert grovefs(filled, "show", "fix-login#9").returncode == 1
 
 
-def test_d8_json_has_no_numbers_that_jq_would_round(filled: Path) -> None:
+def members(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every member of every object in a JSON value."""
+    if isinstance(value, dict):
+        yield from value.items()
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from members(inner)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ls", "search certificate", "tail fix-login", "status", "stats", "log fix-login", "diff fix-login"),
+        *("history size", "snapshot monday", "trash", "check", "fork old new", "pin old", "undo --since 1h --dry-run"),
+        *("revert fix-login@1", "rm old", "cleanup empty --dry-run", "prune --keep 1 --dry-run"),
+    ],
+)
+def test_d8_d12_json_names_sessions_by_id_and_has_no_large_numbers(filled: Path, command: str) -> None:
     """jq reads numbers as doubles: nanoseconds since 1970 have too many digits."""
-    for command in (["search", "certificate"], ["ls"], ["trash"]):
-        for record in parsed(filled, *command):
-            assert not [name for name in record if name.endswith("_ns")]
+    shown = grovefs(filled, *command.split(), "--json").stdout  # one value, or one in each line
+    values = [json.loads(shown)] if command != "tail fix-login" else [*map(json.loads, shown.splitlines())]
+    for name, value in members(values):
+        assert name not in ("session", "session_id", "location", "root")
+        assert not name.endswith("_ns")
+        assert not isinstance(value, int) or abs(value) <= 2**53, name
+
+
+def test_d8_times_are_text(filled: Path) -> None:
     (hit,) = parsed(filled, "search", "certificate")
     assert Timestamp(hit["created_at"]).ns <= Timestamp(hit["updated_at"]).ns
 
@@ -150,11 +173,12 @@ def test_demo_explains_itself(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_d13_flags_are_shown_without_a_type(filled: Path) -> None:
+@pytest.mark.parametrize("command", [["ls"], ["mount"], ["import"], ["grove", "join"]])
+def test_d13_flags_are_shown_without_a_type(command: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "200", "TERM": "dumb"}
     code = "from fusefs.cli import main; main()"
     shown = subprocess.run(
-        [sys.executable, "-c", code, "ls", "--help"], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", code, *command, "--help"], env=environment, capture_output=True, text=True
     )
     assert "--json" in shown.stdout
     assert "<bool>" not in shown.stdout

@@ -47,7 +47,8 @@ def test_a_cell_is_one_line() -> None:
 def hostile(home: Path) -> Path:
     """A home whose titles, messages and file names contain control characters."""
     with Store.open(home, background=False) as store:
-        store.save(make_session("one", title=EVIL))
+        store.save(make_session("one", title="harmless"))
+        store.update("one", lambda session: setattr(session, "title", EVIL))
         store.append("one", [Message.user(f"say {EVIL}")])
         store.state.save_markdown("notes", "evil", EVIL)
     stray = home / f"sessions/{EVIL}"
@@ -56,8 +57,11 @@ def hostile(home: Path) -> Path:
     return home
 
 
-@pytest.mark.parametrize("command", ["ls", "check", "search say", "status", "trash", "show one", "tail one"])
-def test_no_command_prints_control_characters(hostile: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["ls", "check", "search say", "status", "trash", "show one", "tail one", "log one", "diff one@1"],
+)
+def test_b3_no_command_prints_control_characters(hostile: Path, command: str) -> None:
     """Piped, and on a terminal without the colours that the command adds itself."""
     grovefs(hostile, "rm", "one") if command == "trash" else None
     piped = grovefs(hostile, *command.split())

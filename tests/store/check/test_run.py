@@ -715,4 +715,6 @@ def test_b7_secrets_in_the_search_index_of_bamboo_are_mentioned(opened: Store) -
     found = [f for f in opened.check(secrets=True).findings if f.path == path.name]
     assert [(f.kind, f.is_damage) for f in found] == [("foreign-file", False)]
     assert "stop Bamboo and delete this file" in found[0].text
+    recipes = (Path(__file__).parents[3] / "fusefs/cli/topics/recipes.md").read_text()
+    assert path.name in recipes
     assert not opened.check().findings
