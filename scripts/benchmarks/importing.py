@@ -23,7 +23,7 @@ import typer
 from benchmarks.agent_logs import LogWriter
 from benchmarks.machine import DURABILITY, MB
 from benchmarks.rows import Row, Target
-from fusefs.cli.commands.import_export import GC_THRESHOLD
+from fusefs.cli.commands.imports import GC_THRESHOLD
 from store import Store
 from store.transfer.import_follow import ImportFollower
 
