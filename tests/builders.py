@@ -54,6 +54,14 @@ def files_below(home: Path) -> dict[str, bytes]:
     return {str(p.relative_to(base)): p.read_bytes() for p, base in found}
 
 
+def ids(store: Store) -> set[str]:
+    return {entry.id for entry in store.entries()}
+
+
+def pin(store: Store, session_id: str) -> None:
+    store.update(session_id, lambda session: setattr(session, "pinned", True))
+
+
 def make_grove(store: Store) -> Store:
     """Root r with children a, b; a1 below a, a2 below a1; and another root q with a child k."""
     for root in ("r", "q"):

@@ -132,8 +132,6 @@ class Disk:
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno == errno.ENXIO:  # a socket
-                raise Corrupt(path, Problem("not a regular file")) from None
             if error.errno == errno.ENOTDIR:
                 raise Corrupt(path, Problem("its parent is not a directory; links are not followed")) from None
             raise OSError(error.errno, error.strerror, path) from error
@@ -159,9 +157,11 @@ class Disk:
             os.close(fd)
 
     def iter_chunks(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of the file at `path`, which is opened when the iteration starts."""
+        """Yield the bytes of a file, which is opened when the iteration starts. Corrupt if it is not a regular file."""
         fd = self.open_to_read(path)
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Corrupt(path, Problem("not a regular file; links are not followed"))
             yield from iter_chunks(fd)
         finally:
             os.close(fd)
@@ -218,7 +218,7 @@ class Disk:
             return open_beneath(self._fd, path, TO_READ)
         except OSError as error:
             self._check_open()
-            if error.errno == errno.ELOOP:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # a symbolic link, a socket
                 raise Corrupt(path, Problem("not a regular file; links are not followed")) from None
             raise
 

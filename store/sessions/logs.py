@@ -7,10 +7,7 @@ cut short by a crash keeps its number and is skipped by readers.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -24,18 +21,15 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.to_trash import is_worth_keeping
 from store.disk import append_log
-from store.disk.file_io import iter_chunks
 from store.documents import json_text
 from store.documents.document import type_problem
-from store.errors import Corrupt, InvalidContent, NotFound, Problem
+from store.errors import InvalidContent, NotFound, Problem
 from store.index import changed_files
 from store.layout import Location
 from store.model.record import U64, Record
 from store.model.timestamp import Timestamp
 
 log = logging.getLogger("grovefs.store")
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -189,22 +183,10 @@ class Trajectory:
 
     def _chunks(self, location: Location) -> Iterator[bytes]:
         """The log in chunks; nothing if there is no log."""
-        path = location.path(layout.TRAJECTORY)
         try:
-            with self.core.disk.open_dir(location.dir) as parent:
-                fd = os.open(layout.TRAJECTORY, _READ, dir_fd=parent)
+            yield from self.core.disk.iter_chunks(location.path(layout.TRAJECTORY))
         except FileNotFoundError:
             return
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # a symlink, a FIFO
-                raise Corrupt(path, Problem("not a regular file; links are not followed")) from None
-            raise
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise Corrupt(path, Problem("not a regular file; links are not followed"))
-            yield from iter_chunks(fd)
-        finally:
-            os.close(fd)
 
 
 def _checked_step(step: TrajectoryStep | dict[str, Any]) -> TrajectoryStep:

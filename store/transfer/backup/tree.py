@@ -13,7 +13,6 @@ import errno
 import fcntl
 import json
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple, Self
 
 from store import layout
 from store.disk.disk import Disk, Step, no_step
-from store.disk.file_io import iter_chunks
 from store.errors import Busy, Corrupt, InvalidName, NotFound, Problem
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import Manifest
@@ -125,13 +123,7 @@ class BackupTree:
     def chunks(self, path: str) -> Iterator[bytes]:
         """A file piece by piece. What is not a plain file is Corrupt; links are not followed."""
         try:
-            fd = self.disk.open_to_read(self.current_path(path))
-            try:
-                if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise Corrupt(path, Problem("not a plain file"))
-                yield from iter_chunks(fd)
-            finally:
-                os.close(fd)
+            yield from self.disk.iter_chunks(self.current_path(path))
         except FileNotFoundError:
             raise Corrupt(path, Problem("missing")) from None
         except OSError as error:  # from the backup's disk, not the home's: only this file is affected

@@ -29,7 +29,7 @@ from store import (
     Store,
     Timestamp,
 )
-from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
+from tests.builders import NINE_DIGITS, files_below, ids, make_document, make_session, pin, read_json
 
 LATER = "2026-06-22T10:00:00.000000007Z"
 LATEST = "2026-06-23T00:00:00Z"
@@ -1390,14 +1390,6 @@ def test_sidecar_with_a_seal_is_rejected(store: Store, sealed: bytes) -> None:
 
 
 # -- deleting, cleaning up, clearing -------------------------------------------------------------------------
-
-
-def pin(store: Store, id: str) -> None:
-    store.update(id, lambda session: setattr(session, "pinned", True))
-
-
-def ids(store: Store) -> set[str]:
-    return {entry.id for entry in store.entries()}
 
 
 @pytest.fixture

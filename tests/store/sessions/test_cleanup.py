@@ -12,20 +12,12 @@ from store.commit.session_reader import entry_of
 from store.model.index_entry import IndexEntry
 from store.sessions.cleanup import CleanupMode, Plan, plan_cleanup
 from store.sessions.delete import ancestors, descendants
-from tests.builders import make_session
+from tests.builders import ids, make_session, pin
 
 
 @pytest.fixture
 def store(fast_store: Store) -> Store:
     return fast_store
-
-
-def ids(store: Store) -> set[str]:
-    return {entry.id for entry in store.entries()}
-
-
-def pin(store: Store, session_id: str) -> None:
-    store.update(session_id, lambda s: setattr(s, "pinned", True))
 
 
 @pytest.fixture

@@ -9,20 +9,12 @@ import pytest
 from store import AlreadyExists, BambooAtWork, Location, Message, NotFound, Protected, Session, Store
 from store.disk.trash import TrashExpiry
 from store.path_kinds import classify_path
-from tests.builders import files_below, make_grove, make_session, read_json
+from tests.builders import files_below, ids, make_grove, make_session, pin, read_json
 
 
 @pytest.fixture
 def store(fast_store: Store) -> Store:
     return fast_store
-
-
-def ids(store: Store) -> set[str]:
-    return {entry.id for entry in store.entries()}
-
-
-def pin(store: Store, session_id: str) -> None:
-    store.update(session_id, lambda s: setattr(s, "pinned", True))
 
 
 def last_slot(store: Store) -> str:
