@@ -5,6 +5,7 @@ The packages, from the bottom up; each imports only those before it:
 
     switches    features that can be turned off with GROVEFS_WITHOUT
     prices      the user's price file
+    fast        the C extension `_fast.c`, which opens versions that have not changed
     views/      virtual directories and files: transcripts/, html/, search/, views/, history/, at/, status files
     tree/       the mount in memory: nodes, handles, write buffers. Plain Python without trio or pyfuse3
     requests/   pyfuse3 handlers: kernel request in, errno out
