@@ -65,15 +65,22 @@ def append(store: Store, shift: Shift, times: int) -> dict[str, bool]:
 
 
 def merge(store: Store, shift: Shift, times: int) -> int:
-    """Save copies that others have changed since, each time with one change of our own."""
-    acknowledged = 0
+    """Save copies that others have changed since, each time with one change of our own.
+
+    A save of unknown outcome may be made after all. The next one, of a copy that was loaded before, then clashes.
+    """
+    acknowledged, is_unknown = 0, False
     for number in range(1, times + 1):
         session = store.load(MERGED)
         assert session is not None
         time.sleep(PAUSE_S)
         session.metadata[store.home.name] = str(number)
-        if insist(shift, lambda session=session: store.save(session, on_conflict="merge")):  # type: ignore[misc]
-            acknowledged = number
+        try:
+            is_sure = insist(shift, lambda session=session: store.save(session, on_conflict="merge"))  # type: ignore[misc]
+        except Conflict:
+            assert is_unknown, "nobody else sets this member"
+            continue
+        acknowledged, is_unknown = (number, False) if is_sure else (acknowledged, True)
     return acknowledged
 
 
