@@ -23,10 +23,10 @@ STALE_STATE = "22012"  # division by zero
 
 STATEMENT = """
 WITH given AS (
-    SELECT * FROM unnest(
+    SELECT *, %(digests)s::jsonb -> (nth - 1)::int AS digests FROM unnest(
         %(units)s::text[], %(was)s::bigint[], %(previous)s::uuid[], %(gone)s::bool[], %(whole)s::bool[],
-        %(digests)s::text[], %(ops)b::bytea[], %(said_ns)s::bigint[]
-    ) WITH ORDINALITY AS g (unit, was, previous, gone, whole, digests, ops, said_ns, nth)
+        %(ops)b::bytea[], %(said_ns)s::bigint[]
+    ) WITH ORDINALITY AS g (unit, was, previous, gone, whole, ops, said_ns, nth)
 ), open AS (
     SELECT 1 FROM grove.grove WHERE epoch = %(epoch)b AND frozen IS NULL
     AND (SELECT seq FROM grove.shards WHERE shard = %(shard)s) >= %(known_seq)s
@@ -40,7 +40,7 @@ WITH given AS (
 ), changed AS (
     INSERT INTO grove.units AS u (shard, unit, root, version, token, previous, base, gone, digests, at)
     SELECT %(shard)s, g.unit, %(root)s, g.was + 1, %(token)b, g.previous, CASE WHEN g.whole THEN g.was + 1 ELSE 0 END,
-        g.gone, g.digests::jsonb, now()
+        g.gone, g.digests, now()
     FROM given g, open
     WHERE (g.was = 0 OR EXISTS (SELECT FROM grove.units x WHERE x.shard = %(shard)s AND x.unit = g.unit))
     AND (%(tree)s = 'kept' OR EXISTS (SELECT FROM tree))
@@ -53,16 +53,16 @@ WITH given AS (
     WHERE u.version = excluded.version - 1 AND u.token = excluded.previous
     RETURNING u.unit
 ), counted AS (
-    SELECT count(*) AS n FROM changed
+    SELECT (SELECT count(*) FROM changed) AS n, cardinality(%(units)s::text[]) AS wanted
 ), ends AS (
-    UPDATE grove.shards SET seq = seq + %(count)s FROM counted
-    WHERE shard = %(shard)s AND counted.n = %(count)s RETURNING seq
+    UPDATE grove.shards SET seq = seq + wanted FROM counted
+    WHERE shard = %(shard)s AND n = wanted RETURNING seq
 ), added AS (
     INSERT INTO grove.log
         (shard, seq, unit, version, token, previous, host, what, via, program, said_ns, generation, at, ops)
-    SELECT %(shard)s, ends.seq - %(count)s + g.nth, g.unit, g.was + 1, %(token)b, g.previous, %(host)b, %(what)s,
+    SELECT %(shard)s, ends.seq - wanted + g.nth, g.unit, g.was + 1, %(token)b, g.previous, %(host)b, %(what)s,
         %(via)s, %(program)s, g.said_ns, (SELECT generation FROM tree), now(), g.ops
-    FROM given g, ends
+    FROM given g, ends, counted
     RETURNING seq, unit, version
 ), refs AS (
     INSERT INTO grove.refs (unit, version, sha256)
@@ -70,7 +70,9 @@ WITH given AS (
     FROM unnest(%(ref_units)s::text[], %(ref_versions)s::bigint[], %(ref_digests)s::bytea[])
         AS r (unit, version, sha256), ends
 )
-SELECT max(seq), 1 / (CASE WHEN %(atomic)s AND count(*) <> %(count)s THEN count(*) * 0 ELSE 1 END) FROM added
+SELECT max(seq), 1 / (
+    CASE WHEN (%(tree)s <> 'kept' OR wanted > 1) AND (SELECT count(*) FROM added) <> wanted THEN 0 ELSE 1 END
+) FROM counted LEFT JOIN added ON true GROUP BY wanted
 """
 
 
@@ -94,19 +96,18 @@ def parameters(proposals: Sequence[Proposal], token: str, shard: int, tree: str)
         "previous": [p.known.token if p.known else None for p in proposals],
         "gone": [p.is_gone for p in proposals],
         "whole": [p.is_gone or p.is_new for p in proposals],
-        "digests": [_digests(p) for p in proposals],
+        "digests": json.dumps([_digests(p) for p in proposals], separators=(",", ":")),
         "ops": [encode_ops(p.operations) for p in proposals],
         "said_ns": [p.said_ns for p in proposals],
         "ref_units": [unit for unit, _, _ in refs],
         "ref_versions": [version for _, version, _ in refs],
         "ref_digests": [digest for _, _, digest in refs],
         "chunks": chunks,
-        "count": len(proposals),
         "shard": shard,
         "root": location_of(proposals[0].unit).root,
         "token": token,
         "tree": tree,
-        "atomic": tree != "kept" or len(proposals) > 1,
+        "atomic": tree != "kept" or len(proposals) > 1,  # for the caller: the statement works it out itself
     }
 
 
@@ -129,5 +130,5 @@ def _was(proposal: Proposal) -> int:
     return proposal.known.version if proposal.known else 0
 
 
-def _digests(proposal: Proposal) -> str:
-    return json.dumps({escape_path(path): digest for path, digest in proposal.digests.items()}, separators=(",", ":"))
+def _digests(proposal: Proposal) -> dict[str, str | None]:
+    return {escape_path(path): digest for path, digest in proposal.digests.items()}
