@@ -117,9 +117,23 @@ class PastVersions:
         location = self._home.core.locate(what) or layout.parse_location(what) or Location(what)
         return location.dir
 
-    def log(self, what: str | Location, *, limit: int = 20, before: int | None = None) -> list[SavedVersion]:
-        """List versions, newest first; `before` is the number to continue from."""
-        return self._home.core.history.log(self.path_of(what), limit=limit, before=before)
+    def log(
+        self, what: str | Location, *, limit: int = 20, before: int | None = None, fetch: bool = False
+    ) -> list[SavedVersion]:
+        """List versions, newest first; `before` is the number to continue from.
+
+        With `fetch`, a host of a grove asks the database for versions from before it joined, if the list reaches them.
+        """
+        path = self.path_of(what)
+        if fetch:
+            return self._home.services.versions.fetch_log(path, limit=limit, before=before)
+        return self._home.core.history.log(path, limit=limit, before=before)
+
+    def host_of(self, version: SavedVersion) -> str:
+        """The name of the host that made a version; "" if the home belongs to no grove."""
+        here = self._home.core.agreement.host_name
+        is_here = version.made_ns is None or not here
+        return here if is_here else version.author.program.rpartition("@")[2]
 
     def find(self, what: str | Location, number: int) -> SavedVersion | None:
         """Return a version by its number; None if it is not kept."""

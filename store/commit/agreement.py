@@ -83,6 +83,22 @@ class Agreement(Protocol):
         """The agreed versions of a document with this updated_at. Empty if the database does not answer."""
         ...
 
+    def fill_history(self, path: str) -> int:
+        """Add older versions of a path to the history, from the log of the grove; returns how many.
+
+        The numbers of the versions that are there grow by that. 0 too if the database does not answer.
+        """
+        ...
+
+    def fill_history_between(self, since_ns: int, until_ns: int) -> None:
+        """The same for all paths that hosts changed within a span of time."""
+        ...
+
+    @property
+    def host_name(self) -> str:
+        """The name of this host in its grove; "" without one."""
+        ...
+
     def note_change(self, location: Location) -> None:
         """Files of a location may have been changed by another program. Returns at once."""
         ...
@@ -106,6 +122,7 @@ class Alone:
     """The agreement of a home that belongs to no grove."""
 
     is_joined = False
+    host_name = ""
 
     def check(self) -> None:
         pass
@@ -127,6 +144,12 @@ class Alone:
 
     def past_texts(self, path: str, said_ns: int) -> Sequence[PastText]:
         return ()
+
+    def fill_history(self, path: str) -> int:
+        return 0
+
+    def fill_history_between(self, since_ns: int, until_ns: int) -> None:
+        pass
 
     def note_change(self, location: Location) -> None:
         pass

@@ -35,13 +35,14 @@ from store.grove.applying import apply_rows
 from store.grove.chains import LongChains
 from store.grove.connection import DEADLOCKED, DeadlineConnection, GroveServer, is_lost, now_s
 from store.grove.hints import HintSender
+from store.grove.log_history import LogHistory
 from store.grove.outside import OutsideEdits, SetAside
 from store.grove.prefix_digests import PrefixDigests
 from store.grove.proposing import EditedOutside, Proposal, Proposals
 from store.grove.replica import AgreedFile, Replica
 from store.grove.row_plan import OutsideEdit
 from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, compact, parameters, tree_change
-from store.grove.units import location_of, shard_of, unit_of
+from store.grove.units import is_unit, location_of, shard_of, unit_of
 from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
 from store.history.authors import current_author
 from store.history.texts import said_ns_of
@@ -162,6 +163,23 @@ class GroveAgreement:
             log.info("%s: older versions cannot be read from the grove: %s", path, error)
             return []
         return [PastText(row.version, row.at_ns, text) for row, text in found if said_ns_of(text) == said_ns]
+
+    def fill_history(self, path: str) -> int:
+        return LogHistory(self.core, self.rows_until, self.fetch_chunk).fill(path)
+
+    def fill_history_between(self, since_ns: int, until_ns: int) -> None:
+        try:
+            units = self.server.run(lambda connection: queries.units_changed_between(connection, since_ns, until_ns))
+        except StoreError as error:
+            log.info("versions from before this host joined cannot be read from the grove: %s", error)
+            return
+        history = LogHistory(self.core, self.rows_until, self.fetch_chunk)
+        for unit in filter(is_unit, units):
+            history.fill_unit(unit)
+
+    @property
+    def host_name(self) -> str:
+        return self._membership.name
 
     def note_change(self, location: Location) -> None:
         self.outside.note(location)

@@ -51,6 +51,15 @@ def all_rows_of_unit(connection: Any, unit: str, root: str, shards: int, until: 
     return [LogRow(*row) for row in rows][::-1]
 
 
+def units_changed_between(connection: Any, since_ns: int, until_ns: int) -> list[str]:
+    """The units with a version of this span of time. Reads the whole log: it has no index of times."""
+    rows = connection.execute(
+        "SELECT DISTINCT unit FROM grove.log WHERE at BETWEEN to_timestamp(%s) AND to_timestamp(%s) ORDER BY unit",
+        (since_ns / 1e9, until_ns / 1e9),
+    )
+    return [unit for (unit,) in rows]
+
+
 def heads_of_root(connection: Any, root: str, shards: int) -> list[UnitHead]:
     """The newest versions of all units of a root."""
     rows = connection.execute(

@@ -30,6 +30,7 @@ from store.history.versions import (
     Draft,
     FileChanges,
     HistoryState,
+    PastVersion,
     SavedVersion,
     Snapshot,
     VersionTexts,
@@ -91,6 +92,16 @@ class History:
     def note_agreed(self, numbers: Mapping[str, AgreedNumber]) -> None:
         """Give the newest versions of lineages, by path, the numbers that a grove has given them."""
         self._attempt(lambda: self._recorder.note_agreed(numbers))
+
+    def prepend(self, path: str, past: Sequence[PastVersion]) -> int:
+        """Add versions from before the first one of a path; returns how many. The caller holds its lock.
+
+        The last one of `past` is that first one. The numbers of this home grow by what is added. 0 if its first version
+        did not come from a grove, or was thinned out.
+        """
+        added: list[int] = []
+        self._attempt(lambda: added.append(self._recorder.prepend(path, past)))
+        return sum(added)
 
     def share(self) -> None:
         """The home joins a grove: mark the versions that it has as local."""
@@ -292,7 +303,8 @@ class History:
     def read_document(self, version: SavedVersion, *, is_side: bool = False) -> bytes | None:
         """One text of a version."""
         with self._reading() as db:
-            return reading.read_text(db, version.lineage, version.number, "side" if is_side else "main")
+            number = reading.current_number(db, version)
+            return reading.read_text(db, version.lineage, number, "side" if is_side else "main")
 
     def read(self, version: SavedVersion) -> VersionTexts:
         with self._reading() as db:

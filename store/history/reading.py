@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -91,7 +92,14 @@ def iter_paths_at(db: apsw.Connection, at_ns: int) -> Iterator[tuple[str, SavedV
             yield names[version.lineage], version
 
 
+def current_number(db: apsw.Connection, version: SavedVersion) -> int:
+    """The number that a version has now: older ones may have been added to its lineage since it was looked up."""
+    number = db.execute("SELECT number FROM versions WHERE key = ?", (version.key,)).get
+    return version.number if number is None else int(number)
+
+
 def read_texts(db: apsw.Connection, version: SavedVersion) -> VersionTexts:
+    version = replace(version, number=current_number(db, version))
     main = read_text(db, version.lineage, version.number, "main") if version.main_bytes is not None else None
     side = read_text(db, version.lineage, version.number, "side") if version.side_bytes is not None else None
     return VersionTexts(main, side)
@@ -101,6 +109,8 @@ def read_run(db: apsw.Connection, versions: Sequence[SavedVersion]) -> list[Vers
     """The texts of several versions of one lineage, in the order given; each step is decoded once."""
     if not versions:
         return []
+    added = current_number(db, versions[0]) - versions[0].number
+    versions = [replace(version, number=version.number + added) for version in versions]
     ordered = sorted(versions, key=lambda version: version.number)
     mains, sides = (_texts_of(db, ordered, role) for role in ("main", "side"))
     return [VersionTexts(mains[version.number], sides[version.number]) for version in versions]

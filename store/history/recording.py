@@ -29,8 +29,9 @@ from store.history.planning import (
     lineage_moves,
     replacements,
 )
-from store.history.steps import REMOVED, WHOLE
-from store.history.versions import AgreedNumber, FileChanges, mark_of, place_of
+from store.history.steps import REMOVAL, REMOVED, WHOLE, encode
+from store.history.texts import digest_of_parts, said_ns_of
+from store.history.versions import AgreedNumber, FileChanges, PastVersion, mark_of, place_of
 from store.layout import PRIVATE
 
 FOUND = "found"
@@ -48,6 +49,14 @@ _UPDATE = (
     f"UPDATE lineages SET last = ?, at_ns = ?, {_STATE.format('main')}, {_STATE.format('side')} "
     "WHERE key = ? AND last = ?"
 )
+
+
+# Only of a lineage whose first version is here, and came from a grove.
+_FIRST = (
+    "SELECT key, at_ns, side_kind FROM versions WHERE lineage = ? AND number = 1 AND agreed > 1 "
+    f"AND main_kind = {WHOLE} AND (side_kind IS NULL OR side_kind = {WHOLE})"
+)
+_WHOLE_EVERY = 64  # of versions that are added at the beginning
 
 
 @dataclass
@@ -198,6 +207,52 @@ class Recorder:
                     db.execute(update, (lineage.key, mark))
         return None
 
+    # -- versions from before the first one ----------------------------------------------------------
+
+    def prepend(self, path: str, past: Sequence[PastVersion]) -> int:
+        """Add older versions to a lineage that has all since its first one; returns how many.
+
+        `past` is in order; its last one is the first one here, which gets that number. The numbers of this home grow by
+        what is added: in a grove, people use those of the grove. The caller holds its lock.
+        """
+        with self.database.write() as db:
+            lineage = find_lineage(db, path)
+            first = db.execute(_FIRST, (lineage.key,)).fetchone() if lineage is not None else None
+            if lineage is None or first is None or not past:
+                return 0
+            *older, here = past
+            key, first_ns, side_kind = first
+            origin = self._origin(db, here.author)
+            update = "UPDATE versions SET agreed = ?, made_ns = ?, what = ?, origin = ? WHERE key = ?"
+            db.execute(update, (*here.agreed, here.what, origin, key))
+            db.execute("UPDATE versions SET number = number + ? WHERE lineage = ?", (len(older), lineage.key))
+            db.execute("UPDATE former_marks SET number = number + ? WHERE lineage = ?", (len(older), lineage.key))
+            db.execute("UPDATE lineages SET last = last + ? WHERE key = ?", (len(older), lineage.key))
+            self._insert_past(db, lineage.key, older, first_ns)
+            if older and older[-1].side is not None and side_kind is None:  # it had no sidecar, and said nothing of it
+                db.execute("UPDATE versions SET side_kind = ?, side_data = ? WHERE key = ?", (*REMOVAL, key))
+            return len(older)
+
+    def _insert_past(self, db: apsw.Connection, lineage: int, past: Sequence[PastVersion], until_ns: int) -> None:
+        """Insert the versions 1, 2, … of a lineage, all older than a moment."""
+        main = side = NO_TEXT
+        texts: tuple[bytes | None, bytes | None] = (None, None)
+        at_ns = 0
+        for number, version in enumerate(past, 1):
+            made_ns = version.agreed.made_ns or 0
+            at_ns = max(at_ns + 1, min(made_ns, until_ns - len(past) - 1 + number))  # it grows with the number
+            is_whole = number % _WHOLE_EVERY == 1
+            new_main = _past_text(texts[0], version.main, is_whole=is_whole)
+            new_side = _past_text(texts[1], version.side, is_whole=is_whole)
+            main, side = _state_after(main, new_main, {}), _state_after(side, new_side, {})
+            head = (lineage, number, at_ns, version.what, self._origin(db, version.author), 0, "", *version.agreed)
+            db.execute(_INSERT, (*head, *_columns(new_main, main), *_columns(new_side, side)))
+            texts = (version.main, version.side)
+            if number == 1:
+                earliest = "SELECT min(from_ns) FROM names WHERE lineage = ?1"
+                update = f"UPDATE names SET from_ns = ?2 WHERE lineage = ?1 AND from_ns = ({earliest})"
+                db.execute(update, (lineage, at_ns))
+
     # -- rows --------------------------------------------------------------------------------------
 
     def _insert(
@@ -238,6 +293,16 @@ class Recorder:
     def forget_origins(self) -> None:
         """After a failure: a key may belong to a transaction that was rolled back."""
         self._origins.clear()
+
+
+def _past_text(old: bytes | None, new: bytes | None, *, is_whole: bool) -> NewText | None:
+    """The step from one text to the next; None if nothing changed."""
+    if new is None:
+        return NewText("", REMOVAL, None, None, None) if old is not None else None
+    if new == old and not is_whole:
+        return None
+    step = encode(None if is_whole else old, new)
+    return NewText("", step, len(new), digest_of_parts([new], len(new)), said_ns_of(new))
 
 
 def _agreed_number(plan: RecordingPlan, path: str) -> AgreedNumber | None:

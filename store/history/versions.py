@@ -73,6 +73,16 @@ class AgreedNumber(NamedTuple):
     made_ns: int | None = None
 
 
+class PastVersion(NamedTuple):
+    """A version that a home never had, from the log of its grove."""
+
+    agreed: AgreedNumber
+    what: str
+    author: Author
+    main: bytes | None  # None: no such file in this version
+    side: bytes | None
+
+
 class VersionTexts(NamedTuple):
     """The bytes of a version; None for a file it does not have."""
 

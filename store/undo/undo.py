@@ -48,6 +48,7 @@ class UndoOperation:
 
     def _touched(self, request: UndoRequest) -> dict[str, int]:
         """Every path with a bad version, and the number of its first one."""
+        self.core.agreement.fill_history_between(request.since_ns, request.until_ns)
         first: dict[str, int] = {}
         paths = sorted(request.paths) if request.paths is not None else None
         for version in self.core.history.between(request.since_ns, request.until_ns, paths):

@@ -72,7 +72,10 @@ class VersionLookup:
 
     def get(self, path: str, text: str) -> SavedVersion:
         """The version that V means. NotFound says which ones there are."""
-        found = self._find(path, parse_version(text, now_ns()))
+        spec = parse_version(text, now_ns())
+        found = self._find(path, spec)
+        if found is None and self.core.agreement.fill_history(path):
+            found = self._find(path, spec)
         if found is None:
             raise NotFound(f"{self.name_of(path)} has no version {text}: {self._kept(path)}")
         return found
@@ -86,6 +89,15 @@ class VersionLookup:
             return history.find_shown(path, spec.number)
         newest = history.log(path, limit=1 - spec.number)
         return newest[-spec.number] if len(newest) > -spec.number else None
+
+    def fetch_log(self, path: str, *, limit: int, before: int | None) -> list[SavedVersion]:
+        """The newest versions, newest first; in a grove also those from before this host joined."""
+        found = self.core.history.log(path, limit=limit, before=before)
+        is_end = len(found) < limit or found[-1].number == 1
+        added = self.core.agreement.fill_history(path) if is_end else 0
+        if not added:
+            return found
+        return self.core.history.log(path, limit=limit, before=before + added if before is not None else None)
 
     def get_newest(self, path: str) -> SavedVersion:
         newest = self.core.history.newest(path)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from store import Message, Session, Store
@@ -134,3 +138,102 @@ def test_what_another_host_did_while_this_one_was_away_keeps_its_time(tmp_path: 
         assert found is not None
         assert found.label == "2"
         assert found.made_at_ns <= until_ns < found.at_ns
+
+
+@contextmanager
+def joined_later(tmp_path: Path, url: str) -> Iterator[list[Store]]:
+    """A host that has made five versions, and one that has joined after them."""
+    create(url)
+    join(tmp_path / "a", url)
+    with Store.open(tmp_path / "a", background=False, author="agent") as a:
+        a.save(Session.new("s", "m"))
+        retitle(a, "two")
+        a.records.add_artifacts("s", [make_artifact("one")])  # version 3 of the unit
+        a.records.add_artifacts("s", [make_artifact("two")])
+        retitle(a, "five")
+        join(tmp_path / "b", url)
+        with Store.open(tmp_path / "b", background=False) as b:
+            yield [a, b]
+
+
+def test_a_version_from_before_a_host_joined_is_fetched_when_it_is_named(tmp_path: Path, url: str) -> None:
+    with joined_later(tmp_path, url) as (a, b):
+        assert labels(b) == ["5"]
+        assert titles(b, 2, 5) == ["two", "five"]
+        assert b.history.revert(b.history.get(PATH, "1"))
+        pull(a, "s")
+        assert titles(a, 6) == ["New Session"]
+        assert_same_and_clean(a, b)
+
+
+def test_the_log_of_a_host_that_joined_later_is_that_of_the_others(tmp_path: Path, url: str) -> None:
+    """With numbers, times, authors and texts, also page by page."""
+    with joined_later(tmp_path, url) as (a, b):
+        newest = b.history.log(PATH, limit=2)  # as a mount does: it never waits for the database
+        older = b.history.log(PATH, limit=10, before=newest[0].number, fetch=True)
+        assert [v.label for v in [*newest, *older]] == labels(a) == labels(b) == ["5", "2", "1"]
+        assert [v.number for v in b.history.log(PATH)] == [3, 2, 1]
+        assert [v.author.program for v in older] == ["agent@a", "agent@a"]
+        assert [b.history.host_of(v) for v in older] == [a.history.host_of(v) for v in a.history.log(PATH)[1:]]
+        for ours, theirs in zip(b.history.log(PATH), a.history.log(PATH), strict=True):
+            assert b.history.read(ours) == a.history.read(theirs)
+        assert b.history.summaries(b.history.log(PATH)) == a.history.summaries(a.history.log(PATH))
+        artifacts = f"{PATH}/artifacts.json"
+        assert [v.label for v in b.history.log(artifacts, fetch=True)] == ["4", "3"]
+        retitle(b, "goes on")
+        assert labels(b) == ["6", "5", "2", "1"]
+        assert len(b.history.log(PATH, fetch=True)) == 4  # nothing is added twice
+        pull(a, "s")
+        assert_same_and_clean(a, b)
+
+
+def test_versions_that_were_looked_up_before_older_ones_came_are_the_same(tmp_path: Path, url: str) -> None:
+    """A mount that shows history/ holds them, and a writer has opened one whose mode was changed since."""
+    with joined_later(tmp_path, url) as (_, b):
+        document = b.home / PATH / "session.json"
+        opened = b._core.disk.stamp(f"{PATH}/session.json")
+        assert opened is not None
+        document.chmod(0o640)
+        b._core.history.observe(PATH)
+        retitle(b, "six")
+        held = b.history.log(PATH)
+        before = [b.history.read(version) for version in held]
+        assert len(b.history.log(PATH, fetch=True)) == len(held) + 2
+        assert [b.history.read(version) for version in held] == before == b._core.history.read_run(held)
+        found = b._core.history.with_stamp(PATH, "session.json", opened)
+        assert found is not None
+        assert found.label == "5"
+        assert_same_and_clean(b)
+
+
+def test_a_change_from_before_a_host_joined_is_undone_there(tmp_path: Path, url: str) -> None:
+    with joined_later(tmp_path, url) as (a, b):
+        began_ns = a.history.log(f"{PATH}/artifacts.json")[0].at_ns + 1
+        plan = b._home.services.undoer.plan(UndoRequest(began_ns, time.time_ns(), by="agent@a"))
+        assert [[version.label for version in item.bad] for item in plan.to_undo] == [["5"]]
+        assert len(b.history.undo(plan).undone) == 1
+        pull(a, "s")
+        assert titles(a, 6) == ["two"]
+        assert_same_and_clean(a, b)
+
+
+def test_the_log_names_the_host_of_every_version(tmp_path: Path, url: str) -> None:
+    """Also of those that this host has made. A home without a grove has none."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        retitle(b, "by b")
+        pull(a, "s")
+        for store in (a, b):
+            assert [store.history.host_of(version) for version in store.history.log(PATH)] == ["b", "a"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "fusefs.cli", "log", "--home", str(tmp_path / "a"), "s"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "api: b@b" in shown.stdout
+    assert "api: a@a (" in shown.stdout
+    with Store.open(tmp_path / "alone", background=False) as alone:
+        alone.save(Session.new("s", "m"))
+        assert [alone.history.host_of(version) for version in alone.history.log(PATH)] == [""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -23,9 +24,9 @@ def print_log(
 ) -> None:
     """List the versions of a session, newest first: number, time, author, and what changed.
 
-    An author is the way a change came (mount, api, cli, outside, revert) and the program with its process id. `~6
-    messages` are changed ones, `+2 messages` new ones. With @V the list begins at that version. State documents and
-    project payloads are named by their path.
+    An author is the way a change came (mount, api, cli, outside, revert) and the program with its process id, in a
+    grove also the host. `~6 messages` are changed ones, `+2 messages` new ones. With @V the list begins at that
+    version. State documents and project payloads are named by their path.
 
     `grovefs diff`, `show`, `revert` and the directory history/ of a mount use the numbers.
 
@@ -34,20 +35,25 @@ def print_log(
     with open_store(home) as store:
         path, version = store.history.resolve(session)
         before = store.history.get(path, version).number + 1 if version is not None else None
-        versions = store.history.log(path, limit=limit, before=before)
+        versions = store.history.log(path, limit=limit, before=before, fetch=True)
         changes = store.history.summaries(versions)
+        hosts = [store.history.host_of(version) for version in versions]
     if as_json:
-        print_json([version_as_dict(v, change) for v, change in zip(versions, changes, strict=True)])
+        listed = zip(versions, changes, hosts, strict=True)
+        print_json([version_as_dict(v, change) | ({"host": host} if host else {}) for v, change, host in listed])
     else:
-        rows = [_row(version, change) for version, change in zip(versions, changes, strict=True)]
+        rows = [_row(*columns) for columns in zip(versions, changes, hosts, strict=True)]
         print_table(("version", "when", "by", "change"), rows)
     if not versions:
         print_error(f"{session}: no version has been recorded; that begins with its next change")
         raise typer.Exit(1)
 
 
-def _row(version: SavedVersion, change: str) -> tuple[str, ...]:
-    return version.label, local_text(version.made_at_ns), author_text(version.author), change
+def _row(version: SavedVersion, change: str, host: str) -> tuple[str, ...]:
+    author = version.author
+    if host and not author.program.endswith(f"@{host}"):  # of another host's version it is part of the name
+        author = replace(author, program=f"{author.program}@{host}")
+    return version.label, local_text(version.made_at_ns), author_text(author), change
 
 
 def author_text(author: Author) -> str:
