@@ -24,6 +24,7 @@
  *     RELEASE     of such a handle: close
  *     FLUSH       of such a handle: nothing to do (kernels before 5.16 ignore FOPEN_NOFLUSH)
  *     OPENDIR     ENOSYS, once: the kernel then opens directories by itself and caches listings
+ *     READDIR(PLUS) after the last name: nothing
  *     READDIR(PLUS), FSYNCDIR without a handle: the node is put in place of the handle, because
  *                 pyfuse3 passes only the handle on
  *
@@ -75,6 +76,8 @@
 #define FAST_HANDLE (UINT64_C(1) << 62)
 /* In place of a directory handle: NODE_HANDLE + node. Node numbers have 63 bits. */
 #define NODE_HANDLE (UINT64_C(1) << 63)
+/* In the position of a listing's last name: nothing follows. The kernel asks nevertheless. */
+#define LAST_POSITION (UINT64_C(1) << 23)
 
 #define MAX_READ (1 << 20)      /* larger reads go to Python; the kernel sends at most this much */
 #define MAX_PATH 4096
@@ -428,6 +431,15 @@ static bool answer_release(const struct request *request)
     return true;
 }
 
+/* The end of a listing, which every reader of a directory asks for once more. */
+static bool answer_end(const struct request *request)
+{
+    if (!fast.caches_dirs || request->in.read.fh != 0 || !(request->in.read.offset & LAST_POSITION))
+        return false;
+    reply(request, 0, NULL, 0);
+    return true;
+}
+
 /* Put the node in place of the handle that a directory opened by the kernel itself has not. */
 static void name_directory(const struct request *request, void *data)
 {
@@ -453,6 +465,9 @@ static bool answer(void *data, size_t size)
     case FUSE_OPENDIR: return fast.caches_dirs && (reply(&request, ENOSYS, NULL, 0), true);
     case FUSE_READDIR:
     case FUSE_READDIRPLUS:
+        if (answer_end(&request))
+            return true;
+        /* fall through */
     case FUSE_FSYNCDIR: name_directory(&request, data); return false;
     case FUSE_INIT:
         fast.caches_dirs = fast.wants_dirs && request.in.init.flags & FUSE_NO_OPENDIR_SUPPORT;
@@ -784,7 +799,8 @@ PyMODINIT_FUNC PyInit__fast(void)
     pthread_atfork(NULL, NULL, disarm_child);
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (PyModule_AddObject(module, "FAST_HANDLE", PyLong_FromUnsignedLongLong(FAST_HANDLE)) < 0 ||
-                           PyModule_AddObject(module, "NODE_HANDLE", PyLong_FromUnsignedLongLong(NODE_HANDLE)) < 0)) {
+                           PyModule_AddObject(module, "NODE_HANDLE", PyLong_FromUnsignedLongLong(NODE_HANDLE)) < 0 ||
+                           PyModule_AddIntConstant(module, "LAST_POSITION", LAST_POSITION) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,5 +1,6 @@
 FAST_HANDLE: int
 NODE_HANDLE: int
+LAST_POSITION: int
 
 def start(home_fd: int, directories: bool) -> None: ...
 def stop() -> None: ...

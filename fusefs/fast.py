@@ -16,6 +16,7 @@ from fusefs.switches import enabled
 
 FAST_HANDLE = 1 << 62  # a handle that the extension opened: this bit and a descriptor
 NODE_HANDLE = 1 << 63  # in place of a directory's handle: this bit and a node
+LAST_POSITION = 1 << 23  # in the position of a listing's last name: the extension answers that nothing follows
 
 
 def _load() -> tuple[ModuleType | None, str]:

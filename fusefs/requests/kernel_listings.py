@@ -21,6 +21,7 @@ from itertools import cycle
 
 import trio
 
+from fusefs.fast import LAST_POSITION
 from fusefs.requests.errnos import spawn_guarded
 from fusefs.requests.kernel_cache import invalidate, invalidate_held_listing
 from fusefs.tree.nodes import Invalidation, Listing, Node
@@ -28,9 +29,10 @@ from fusefs.views.base import VirtualDir
 
 REPEAT_S = 0.3
 FORGET_S = 0.5  # as long as the attributes of generated and unwatched directories are cached
-# A position has 31 bits, for 32-bit programs. Numbers are used again long after their listing was dropped.
+# A position has 31 bits, for 32-bit programs: the number of a listing, LAST_POSITION, and the index of the next name.
+# So a listing has at most 8 million names. Numbers are used again long after their listing was dropped.
 _INDEX_BITS = 24
-_INDEX = (1 << _INDEX_BITS) - 1
+_INDEX = LAST_POSITION - 1
 _NUMBERS = 127
 _MAX_NAMES = 100_000  # in all listings that are being read in parts
 
@@ -46,11 +48,12 @@ class KernelListings:
 
     # -- positions -------------------------------------------------------------------------------
 
-    def first_position(self, listing: Listing) -> int:
-        """The position of a listing's first name."""
+    def position_after(self, listing: Listing, index: int) -> int:
+        """The position after the name with this index in a listing."""
         if listing.number == 0:
             listing.number = next(self._numbers)
-        return listing.number << _INDEX_BITS
+        is_last = index == len(listing.names) - 1
+        return listing.number << _INDEX_BITS | (LAST_POSITION if is_last else 0) | (index + 1)
 
     def index_of(self, position: int) -> int:
         return position & _INDEX

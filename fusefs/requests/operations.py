@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
@@ -239,7 +240,7 @@ class Operations(pyfuse3.Operations):
             self._handles.relist(fh, listing)
         listing.was_read = True
         hidden = self._hidden_names(directory, self._handles.viewer(fh))
-        self._reply_names(directory, listing, start_id, 0, hidden, token)
+        self._reply_names(directory, listing, start_id, lambda index: index + 1, hidden, token)
 
     async def _read_cached_dir(self, directory: Node, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Read a directory that the kernel opened by itself, and whose listing it will cache."""
@@ -248,8 +249,8 @@ class Operations(pyfuse3.Operations):
         listing = self.listings.begun(directory, start_id) or await self._list(directory, None)
         hidden = self._hidden_names(directory, self.callers.find(*lister).pid if self.writers.hidden else EVERYBODY)
         self.listings.was_read(directory, listing, is_for_all=not hidden)
-        first = self.listings.first_position(listing)
-        if not self._reply_names(directory, listing, self.listings.index_of(start_id), first, hidden, token):
+        position_after = partial(self.listings.position_after, listing)
+        if not self._reply_names(directory, listing, self.listings.index_of(start_id), position_after, hidden, token):
             self.listings.keep(directory, listing)
 
     def _reply_names(
@@ -257,11 +258,11 @@ class Operations(pyfuse3.Operations):
         directory: Node,
         listing: Listing,
         index: int,
-        first: int,
+        position_after: Callable[[int], int],
         hidden: Container[str],
         token: pyfuse3.ReaddirToken,
     ) -> bool:
-        """Add names to a reply, as far as they fit. Returns whether all did. `first` is the position of the first."""
+        """Add names to a reply, as far as they fit. Returns whether all did."""
         names = listing.names
         for number in range(index, len(names)):
             if names[number] in hidden:
@@ -271,7 +272,7 @@ class Operations(pyfuse3.Operations):
             except NotFound:
                 continue  # gone since the directory was opened
             attrs = self._attributes(node)
-            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, first + number + 1):
+            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, position_after(number)):
                 self._nodes.drop_unused(node)
                 return False
             node.lookups += 1

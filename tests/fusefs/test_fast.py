@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusefs import _fast
-from fusefs.fast import FAST_HANDLE, NODE_HANDLE
+from fusefs.fast import FAST_HANDLE, LAST_POSITION, NODE_HANDLE
 
 SOURCE = Path(__file__).parent.parent.parent / "fusefs/_fast.c"
 
@@ -76,6 +76,7 @@ def test_other_requests_are_left_to_libfuse(opcode: int) -> None:
 
 def test_constants_agree() -> None:
     assert (_fast.FAST_HANDLE, _fast.NODE_HANDLE) == (FAST_HANDLE, NODE_HANDLE)
+    assert _fast.LAST_POSITION == LAST_POSITION
 
 
 @pytest.mark.usefixtures("started")

@@ -80,6 +80,14 @@ def test_warm_read_requests_one_open(mounted: Mount) -> None:
     assert run("cat", *files) == first
 
 
+def test_a_listing_is_read_with_one_request(mounted: Mount) -> None:
+    """The extension answers that nothing follows its last name."""
+    run("ls", mounted.sessions / "root")
+    (mounted.sessions / "root/note.txt").write_text("a change")
+    assert counted(mounted, lambda: run("ls", mounted.sessions / "root"))["readdir"] == 1
+    assert "note.txt" in run("ls", mounted.sessions / "root").split()
+
+
 def test_without_the_extension_a_warm_read_requests_no_data(
     filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
