@@ -5,7 +5,7 @@
  * these two requests costs Python more than the kernel needs for everything else. Here they cost a
  * system call each.
  *
- * The one idea is the grant. After Python has opened a version of a document or attachment it may
+ * The one idea is the grant. Once Python has found a version of a document or attachment it may
  * grant that node: "while the file at this path is this version, opening the node for reading
  * needs no decision". An OPEN of a granted node opens the file beneath the home, compares inode,
  * size, mtime and ctime with the grant, and answers. Everything else goes to libfuse, pyfuse3 and

@@ -31,9 +31,10 @@ from store.disk.file import Stamp, is_same_content
 from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
 from store.namespace.reader import Reader
-from store.path_kinds import MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path, listing_order
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path, listing_order
 
 _CACHE_LISTINGS = enabled("listings")
+_KEEP_PAGES = enabled("pages")
 
 
 class Tree:
@@ -101,6 +102,9 @@ class Tree:
             node.info = self.store.names.stat(path) or info  # changes before the watch are not reported
         self.nodes.add(node)
         self.shown_numbers.inherit(node)
+        if is_version and _KEEP_PAGES:
+            # The kernel has no pages of a new node, or those of the same version.
+            self.fast.grant(node.inode, path, info, is_document=path_info.kind in CHECKED)
         return node
 
     def _rejected(self, parent: Node, name: str, path: str) -> Node:

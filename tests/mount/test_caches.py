@@ -80,6 +80,15 @@ def test_warm_read_requests_one_open(mounted: Mount) -> None:
     assert run("cat", *files) == first
 
 
+def test_first_read_of_listed_files_requests_one_open(mounted: Mount) -> None:
+    """A listing lets the extension open the versions in it, so grep after a mount is answered in C."""
+    files = [path for path in mounted.sessions.rglob("*.json") if path.name in ("session.json", "runtime.json")]
+    assert len(files) > 3
+    spent = counted(mounted, lambda: run("cat", *files))
+    assert {name: spent[name] for name in ("open", "flush", "release")} == {"open": 1, "flush": 1, "release": 1}
+    assert spent["read"] <= 2
+
+
 def test_a_listing_is_read_with_one_request(mounted: Mount) -> None:
     """The extension answers that nothing follows its last name."""
     run("ls", mounted.sessions / "root")
