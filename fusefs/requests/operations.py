@@ -28,6 +28,7 @@ from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.requests.kernel_listings import KernelListings
 from fusefs.requests.named_entries import NamedEntries
 from fusefs.requests.purge_follower import PurgeFollower
+from fusefs.requests.read_ahead import ReadAhead
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
@@ -82,6 +83,7 @@ class Operations(pyfuse3.Operations):
         self.watches = DirectoryWatches(store.home)
         self.callers = Callers()
         self.threads = Threads()
+        self.read_ahead = ReadAhead(store.home, self.threads, self._count_opens)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
@@ -93,6 +95,10 @@ class Operations(pyfuse3.Operations):
         self._handles = self.files.handles
         self._read_only = read_only
         self._is_shared = is_shared  # with other users of the machine
+
+    def _count_opens(self) -> int:
+        """The number of files opened so far, by Python and by the extension."""
+        return self.timings.counts().get("open", 0) + self.tree.fast.counters().get("opens", 0)
 
     def stats(self) -> dict[str, object]:
         return {
@@ -245,6 +251,8 @@ class Operations(pyfuse3.Operations):
     async def _read_cached_dir(self, directory: Node, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Read a directory that the kernel opened by itself, and whose listing it will cache."""
         lister = self.tree.fast.lister()
+        if directory.listing is None:
+            self.read_ahead.directory_read(directory)
         self.listings.will_read(directory)
         listing = self.listings.begun(directory, start_id) or await self._list(directory, None)
         hidden = self._hidden_names(directory, self.callers.find(*lister).pid if self.writers.hidden else EVERYBODY)

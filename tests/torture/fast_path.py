@@ -34,7 +34,7 @@ sys.modules["fusefs._fast"] = module_from_spec(spec)
 sys.setdlopenflags(flags)
 """
 _SANITIZED_TESTS = {
-    "the extension by itself": ["tests/fusefs/test_fast.py"],
+    "the extension by itself": ["tests/fusefs/test_fast.py", "tests/fusefs/requests/test_read_ahead.py"],
     "opens and listings": ["tests/mount/test_fast_path.py"],
     "caches": ["tests/mount/test_caches.py", "-k", "not without and not switches"],
     "readers and writers": ["tests/mount/test_concurrency.py", "-k", "own_write or five_hundred or renamed_session"],

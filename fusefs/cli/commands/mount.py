@@ -93,7 +93,7 @@ def mount(
 
     DIR is created if missing, and not removed at unmount. DIR/README.md describes the tree. To unmount, run
     `grovefs umount DIR` or send SIGTERM. After kill -9 the next mount replaces the dead one. .grovefs/stats.json in the
-    mount has request counts and times. GROVEFS_WITHOUT=fast,loop,timeouts,pages,listings disables individual
+    mount has request counts and times. GROVEFS_WITHOUT=fast,loop,ahead,timeouts,pages,listings disables individual
     optimisations, for benchmarking and debugging.
 
     --install-unit writes a systemd user unit that mounts at login and unmounts at logout, with the given home and
