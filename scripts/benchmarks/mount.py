@@ -33,8 +33,8 @@ Rows = Generator[Row, None, None]
 DROP = Path("/proc/sys/vm/drop_caches")
 SCALE_BYTES = 2_000  # the daemon's memory depends on names, not on content
 SCALE_READS = ("find", "ls -lR", "grep -r", "tar")
-MEMORY_MB = 300
-WAKEUPS = 4
+MEMORY_MB = 200
+WAKEUPS = 2
 QUICK_COLD = ("find", "cat")
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,7 @@ class ListingChanges:
         self._listers = [threading.Thread(target=self._list_all, args=(m,)) for m in (mount, mount, other)]
         self._errors: list[BaseException] = []
         self._number = 0
+        self._delays_s: list[float] = []  # until changes made elsewhere were listed
 
     def __enter__(self) -> Self:
         self._store = Store.open(self._mount.home, background=False)
@@ -66,11 +68,23 @@ class ListingChanges:
             lambda: self._directory(self._mount.sessions, at_once=True),
             lambda: self._directory(self._mount.home / "sessions", at_once=False),
             self._session_by_api,
-            self._renamed_here,
+            self._session_renamed_by_api,
+            lambda: self._renamed(self._mount.sessions, at_once=True),
+            lambda: self._renamed(self._other.sessions, at_once=False),
+            lambda: self._renamed(self._mount.home / "sessions", at_once=False),
+            lambda: self._absent(self._mount.sessions, at_once=True),
+            lambda: self._absent(self._other.sessions, at_once=False),
+            lambda: self._absent(self._mount.home / "sessions", at_once=False),
             self._rejected_here,
             self._attachment_here,
         ]
         self._draw.choice(ways)()
+
+    def describe_delays(self) -> str:
+        """How long changes made elsewhere took to be listed. A second is promised on a machine with idle CPUs."""
+        delays = sorted(self._delays_s)
+        late = sum(delay > 1.0 for delay in delays)
+        return f"{len(delays)} changes elsewhere: median {median(delays):.3f} s, worst {delays[-1]:.3f} s, {late} late"
 
     def settle(self) -> None:
         """In the end both mounts list what the disk has."""
@@ -101,13 +115,32 @@ class ListingChanges:
         self._store.delete(name)
         self._expect(lambda: name not in self._names(""), at_once=False)
 
-    def _renamed_here(self) -> None:
-        old, new = self._mount.sessions / "root" / f"a-{self._number}", self._mount.sessions / f"root/b-{self._number}"
+    def _session_renamed_by_api(self) -> None:
+        old, new = f"old-{self._number}", f"new-{self._number}"
+        self._store.save(make_session(old, messages=1))
+        self._expect(lambda: old in self._names(""), at_once=False)
+        self._store.rename(old, new)
+        self._expect(lambda: old not in self._names("") and new in self._names(""), at_once=False)
+        self._store.delete(new)
+        self._expect(lambda: new not in self._names(""), at_once=False)
+
+    def _renamed(self, top: Path, *, at_once: bool) -> None:
+        old, new = top / "root" / f"a-{self._number}", top / f"root/b-{self._number}"
         old.write_text("x")
         old.rename(new)
-        self._expect(lambda: old.name not in self._names("root") and new.name in self._names("root"), at_once=True)
+        self._expect(lambda: old.name not in self._names("root") and new.name in self._names("root"), at_once=at_once)
         new.unlink()
-        self._expect(lambda: new.name not in self._names("root"), at_once=True)
+        self._expect(lambda: new.name not in self._names("root"), at_once=at_once)
+
+    def _absent(self, top: Path, *, at_once: bool) -> None:
+        """A name that programs looked for before it existed, and look for again."""
+        below = self._draw.choice(["root/.ignore", "root/attachments/.ignore", ".ignore"])
+        shown = self._mount.sessions / below
+        assert not shown.exists()
+        (top / below).write_text("x")
+        self._expect(shown.exists, at_once=at_once)
+        (top / below).unlink()
+        self._expect(lambda: not shown.exists(), at_once=at_once)
 
     def _rejected_here(self) -> None:
         """A rejected save leaves its text and the reason, the next one removes them."""
@@ -140,10 +173,13 @@ class ListingChanges:
             return set()
 
     def _expect(self, is_so: Callable[[], bool], *, at_once: bool) -> None:
-        ends = time.monotonic() + (0.0 if at_once else DEADLINE_S)
+        began = time.monotonic()
         while not is_so():
-            assert time.monotonic() < ends, f"change {self._number}: not listed {'at once' if at_once else 'in time'}"
+            in_time = not at_once and time.monotonic() < began + DEADLINE_S
+            assert in_time, f"change {self._number}: not listed {'at once' if at_once else 'in time'}"
             time.sleep(0.005)
+        if not at_once:
+            self._delays_s.append(time.monotonic() - began)
 
 
 def tree(top: Path) -> set[str]:

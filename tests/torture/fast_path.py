@@ -62,6 +62,7 @@ def change(seed: int, count: int) -> None:
             for _ in range(count):
                 changes.change()
             changes.settle()
+            print(changes.describe_delays(), file=sys.stderr)
 
 
 def _fill(home: Path) -> None:
