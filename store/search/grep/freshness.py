@@ -38,7 +38,7 @@ log = logging.getLogger("grovefs.store")
 START_S = 1.0  # a store opened to save one session must not watch twenty thousand directories
 RETRY_S = 5.0  # another process serves, or the database is busy
 RETRY_FAILED_S = 60.0  # the directories cannot be watched
-DRAIN_S = 1.0  # the inotify queue is finite, and saves do not wake the server
+DRAIN_S = 2.0  # the inotify queue is finite, and saves do not wake the server; each answer drains it first
 MERGE_S = 15.0
 
 _CHANGES = flags.MODIFY | flags.CLOSE_WRITE | flags.ATTRIB | flags.CREATE | flags.DELETE
