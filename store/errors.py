@@ -40,7 +40,7 @@
     ├── ServerMissing         PostgreSQL is not installed: store/grove/private_server.py
     ├── NoBrowser             no browser could be started: fusefs/cli/commands/open.py
     ├── NoPictureLibrary      matplotlib is not installed: fusefs/cli/png.py
-    └── MountError            mounting failed: fusefs/daemon/mount.py
+    └── MountError            mounting failed: fusefs/daemon/mountpoint.py
 
 An OSError (disk full, permission denied) is passed on unchanged, with its errno.
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.daemon.fuse_connection import find_number
-from fusefs.daemon.mount import MountError, unmount
+from fusefs.daemon.mountpoint import MountError, unmount
 from store import Message, Session, Store
 from store.grove import administration
 from store.grove.private_server import PrivateServer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable
 from io import FileIO, RawIOBase, TextIOWrapper
 from pathlib import Path
@@ -33,10 +34,15 @@ def log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
 def run_in_background(work: Callable[[Callable[[], None]], None]) -> str | None:
     """Run `work` in a daemon. Returns None once it has called its argument; otherwise why it failed."""
     reads, writes = os.pipe()
-    if os.fork():
+    daemon = os.fork()
+    if daemon:
         os.close(writes)
-        with os.fdopen(reads, "rb") as answers:
-            answer = answers.read().decode(errors="replace")
+        try:
+            with os.fdopen(reads, "rb") as answers:
+                answer = answers.read().decode(errors="replace")
+        except KeyboardInterrupt:  # the daemon is in another session and gets no signal from the terminal
+            os.kill(daemon, signal.SIGTERM)
+            raise
         return None if answer == "ready" else answer or "the daemon exited before the mount was ready"
     os.setsid()
     os.close(reads)

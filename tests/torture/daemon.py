@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fusefs.daemon import mount
+from fusefs.daemon.mountpoint import MountOptions, is_dead
 from store import Store
 from tests.torture.forked import PATIENCE_S
 
@@ -95,7 +96,7 @@ class Daemon:
             logging.root.handlers[:] = [handler]
             logging.root.setLevel(logging.INFO)
             vars(mount)["Store"] = Counted
-            mount.serve(mount.MountOptions(self.home, self.path, on_conflict="reject"), ready)
+            mount.serve(MountOptions(self.home, self.path, on_conflict="reject"), ready)
             status = 0
         except BaseException:
             with suppress(OSError):  # the parent, if it is still waiting
@@ -136,7 +137,7 @@ class Daemon:
 
     def end(self) -> None:
         self.kill()
-        if os.path.ismount(self.path) or mount.is_dead(self.path):
+        if os.path.ismount(self.path) or is_dead(self.path):
             subprocess.run(["fusermount3", "-uz", self.path], check=True, capture_output=True)
 
 

@@ -24,7 +24,7 @@ from store import layout
 from store.errors import NotFound
 
 if TYPE_CHECKING:
-    from fusefs.daemon.mount import MountOptions
+    from fusefs.daemon.mountpoint import MountOptions
 
 Durability = Literal["full", "normal"]
 LOG = f"{layout.PRIVATE}/mount.log"
@@ -105,7 +105,7 @@ def mount(
 
     Example: grovefs mount ~/grove
     """
-    from fusefs.daemon.mount import MountOptions, make_mountpoint
+    from fusefs.daemon.mountpoint import MountOptions, make_mountpoint
 
     options = MountOptions(
         home.expanduser().absolute(),
@@ -135,10 +135,12 @@ def mount(
 def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool, follow: bool) -> int:
     """Mount and serve in the foreground or background; returns the exit code."""
     from fusefs.daemon.background import log_to, run_in_background
-    from fusefs.daemon.mount import check_mountpoint, serve
+    from fusefs.daemon.mountpoint import check_mountpoint
 
     check_mountpoint(options)
     if foreground:
+        from fusefs.daemon.mount import serve
+
         log_to(log_file, debug=options.debug)
         with _following(options, None) if follow else nullcontext():
             serve(options, _notify_systemd)
@@ -146,6 +148,9 @@ def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool, fo
 
     def work(ready: Callable[[], None]) -> None:
         log_to(log_file or options.home / LOG, debug=options.debug, is_ours=log_file is None)
+        # Loaded in the daemon, not before it: as a session of its own it gets its share of busy processors.
+        from fusefs.daemon.mount import serve
+
         with _following(options, options.home / FOLLOW_LOG) if follow else nullcontext():
             serve(options, ready)
 
@@ -182,7 +187,7 @@ def _following(options: MountOptions, log_file: Path | None) -> Iterator[None]:
 
 def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool, follow: bool) -> None:
     from fusefs.cli import systemd_unit
-    from fusefs.daemon.mount import is_dead
+    from fusefs.daemon.mountpoint import is_dead
 
     if not options.mountpoint.is_dir() and not is_dead(options.mountpoint):
         raise NotFound(f"{options.mountpoint} is not a directory")
@@ -255,7 +260,7 @@ def umount(
 
     Example: grovefs umount ~/grove
     """
-    from fusefs.daemon.mount import is_dead, unmount, unmount_dead
+    from fusefs.daemon.mountpoint import is_dead, unmount, unmount_dead
 
     place = fuse_connection.find_mountpoint(mountpoint.expanduser())
     if place is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -84,6 +85,28 @@ def test_listing_and_searching_import_no_other_operations(command: list[str], tm
     with Store.open(tmp_path, background=False) as store:
         store.save(make_session("one", messages=2))
     assert imported("--home", str(tmp_path), *command).isdisjoint(UNUSED_BY_LS)
+
+
+def test_umount_imports_neither_the_store_nor_libfuse(tmp_path: Path) -> None:
+    assert slow_imports("umount", str(tmp_path)) == ["pydantic"]  # typer needs it for arguments
+
+
+def test_mount_imports_them_in_the_daemon(filled_home: Path, tmp_path: Path) -> None:
+    """In a session of its own: a busy terminal session does not delay a daemon that loads there."""
+    mountpoint = tmp_path / "mnt"
+    try:
+        loaded = imported("mount", "--home", str(filled_home), str(mountpoint))
+        assert os.path.ismount(mountpoint)
+        assert loaded.isdisjoint({"pyfuse3", "trio", "apsw", "store.index.database"})
+    finally:
+        subprocess.run(["fusermount3", "-u", str(mountpoint)], check=True)
+
+
+@pytest.fixture
+def filled_home(tmp_path: Path) -> Path:
+    with Store.open(tmp_path / "home", background=False) as store:
+        store.save(make_session("one"))
+    return tmp_path / "home"
 
 
 def slow_imports(*arguments: str) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.daemon import mount
-from fusefs.daemon.mount import MountError, MountOptions, check_mountpoint, make_mountpoint
+from fusefs.daemon import mountpoint
+from fusefs.daemon.mountpoint import MountError, MountOptions, check_mountpoint, make_mountpoint
 from fusefs.daemon.profile import profiled
 
 
@@ -19,8 +19,8 @@ def options(tmp_path: Path) -> MountOptions:
 
 @pytest.fixture(autouse=True)
 def with_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mount, "which", lambda _: "/bin/fusermount3")
-    monkeypatch.setattr(mount, "clear_dead", lambda _: None)
+    monkeypatch.setattr(mountpoint, "which", lambda _: "/bin/fusermount3")
+    monkeypatch.setattr(mountpoint, "clear_dead", lambda _: None)
 
 
 def test_failed_mount_removes_the_directory_it_created(options: MountOptions) -> None:
