@@ -80,7 +80,7 @@ def find_number(mountpoint: Path) -> int | None:
 
 
 def state_of(mountpoint: Path) -> State:
-    """Stat the mountpoint in a separate thread, so a daemon that hangs does not block the caller."""
+    """Ask the mount in a separate thread, so a daemon that hangs does not block the caller."""
     if daemon_is_dead(mountpoint):
         return "dead"
     answers: list[State] = []
@@ -91,9 +91,13 @@ def state_of(mountpoint: Path) -> State:
 
 
 def _ask(mountpoint: Path) -> State:
-    """Stat answers ENOTCONN after kill -9 of the daemon until unmount, and ECONNABORTED while it ends."""
+    """Both calls answer ENOTCONN after kill -9 of the daemon until unmount, and ECONNABORTED while it ends.
+
+    Attributes may come from the kernel's cache while a killed daemon ends. statfs never does: it waits for that end.
+    """
     try:
         os.stat(mountpoint)
+        os.statvfs(mountpoint)
     except OSError as error:
         return "dead" if error.errno in _GONE else "mounted"
     return "mounted"
