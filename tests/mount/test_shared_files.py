@@ -308,3 +308,15 @@ def test_a7_bytes_read_after_an_fsync_are_those_written(path: Path) -> None:
     assert os.pread(fd, 100, 0) == b"written"
     os.close(fd)
     assert path.read_bytes() == b"another file"
+
+
+@pytest.mark.parametrize("name", ["state/facts/new.json", "sessions/new/session.json"])
+def test_a6_a_json_document_begins_with_its_first_content(mounted: Mount, name: str) -> None:
+    """An empty file is not JSON: `touch` creates none, and writing works afterwards."""
+    path = mounted.path / name
+    path.parent.mkdir(parents=True)
+    subprocess.run(["touch", path], check=True)
+    assert not path.exists()
+    assert not (mounted.home / name).exists()
+    path.write_bytes(make_document("new"))
+    assert (mounted.home / name).read_bytes() == make_document("new")
