@@ -25,6 +25,7 @@ from store.documents.sidecar import AUTHORITY
 from store.errors import InvalidContent, Problem
 from store.layout import Location
 from store.model.message import Message
+from store.model.message_shape import is_usual
 from store.model.record import ALIASES
 from store.model.session import Session
 
@@ -100,7 +101,8 @@ def validate_rendered(
     json_text.check_size(len(raw), name, limit)
     try:
         for message in data["messages"]:
-            Message.model_validate(message)  # not kept: the records of a long session are large
+            if not is_usual(message):
+                Message.model_validate(message)  # not kept: the records of a long session are large
         return Document(raw, data, Session.model_validate({**data, "messages": []}))
     except pydantic.ValidationError:
         return parse_document(raw, name, limit=limit)  # raises the error with its position

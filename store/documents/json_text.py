@@ -25,6 +25,9 @@ MAX_DEPTH = 127
 
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STRING_OR_EXPONENT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|e\+', re.DOTALL)
+# The mantissa of a number, which follows a space, a bracket or a separator.
+_NUMBER_BEFORE = re.compile(rb"(?:^|[\s:,\[])-?\d(?:\.\d+)?$")
+_MAX_MANTISSA_BYTES = 24
 _KEY = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*")
 WHITESPACE = b" \t\r\n"
@@ -321,7 +324,15 @@ def render_indented(value: Any, indent: bytes | None) -> bytes:
 
 
 def _serde_floats(text: bytes) -> bytes:
-    if b"e+" not in text:
-        return text
-    # orjson writes 1e+16 where serde writes 1e16.
-    return _STRING_OR_EXPONENT.sub(lambda m: m[1] or b"e", text)
+    """orjson writes 1e+16 where serde writes 1e16."""
+    return _STRING_OR_EXPONENT.sub(lambda m: m[1] or b"e", text) if _may_have_exponent(text) else text
+
+
+def _may_have_exponent(text: bytes) -> bool:
+    """Whether something like a number with an exponent is in the text. Base64 has many "e+", but in longer words."""
+    at = text.find(b"e+")
+    while at >= 0:
+        if _NUMBER_BEFORE.search(text, max(0, at - _MAX_MANTISSA_BYTES), at):
+            return True
+        at = text.find(b"e+", at + 2)
+    return False

@@ -37,6 +37,7 @@ _CONTROL_BYTES = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t
 _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BACKTICKS = re.compile(r"`{3,}")
+_MAX_TRIED_FENCE = 8  # backticks
 _MAX_LINE_CHARS = 100  # of an argument on the same line as its name
 
 BlockKind = Literal["prose", "reasoning", "image", "embedded", "link", "file", "ocr", "call", "result"]
@@ -85,7 +86,10 @@ def measure(message: Message, index: int) -> PieceSize:
         urls.append(url)
         return ""
 
-    size_bytes = length(render_message(message, index, without_target))
+    # The same as the length of `render_message`, without the copy that joins the parts.
+    size_bytes = 2 + length(_heading(message, index, marked=False))
+    for _, text in _blocks(message, without_target):
+        size_bytes += 2 + length(text)
     return PieceSize(size_bytes, Counter(urls) if urls else {})
 
 
@@ -185,8 +189,7 @@ def _blocks(message: Message, target: Target) -> Iterator[Block]:
     elif content.strip():
         yield Block("prose", _prose(content))
     parts = message.get("content_parts") or ()
-    texts = [part["text"] for part in parts if part.get("text")]
-    is_joined = content in ("\n\n".join(texts), "\n".join(texts), "".join(texts))  # content repeats the parts
+    is_joined = bool(parts) and _repeats_parts(content, parts)
     for part in parts:
         text, image = part.get("text"), part.get("image_url")
         if text and text.strip() and text != content and not is_joined:
@@ -200,6 +203,12 @@ def _blocks(message: Message, target: Target) -> Iterator[Block]:
             yield Block("ocr", _quoted("Text in the image", "\n".join(lines)))
     for call in message.get("tool_calls") or ():
         yield Block("call", _call(call))
+
+
+def _repeats_parts(content: str, parts: Sequence[Message]) -> bool:
+    """Whether the content of a message is that of its parts, joined."""
+    texts = [part["text"] for part in parts if part.get("text")]
+    return content in ("\n\n".join(texts), "\n".join(texts), "".join(texts))
 
 
 def _image(url: str, target: Target, *, is_image: bool) -> Block:
@@ -276,7 +285,7 @@ def _time(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(_clean(text).split())
+    return " ".join((text if text.isprintable() else _clean(text)).split())
 
 
 def _clean(text: str) -> str:
@@ -323,6 +332,9 @@ def _quoted(label: str, text: str) -> str:
 
 def _fenced(text: str) -> str:
     """A code block with a fence longer than any in the text."""
-    longest = max(map(len, _BACKTICKS.findall(text)), default=2) if "```" in text else 2
-    fence = "`" * (longest + 1)
+    fence = "```"
+    while fence in text and len(fence) <= _MAX_TRIED_FENCE:  # much faster than a regular expression
+        fence += "`"
+    if len(fence) > _MAX_TRIED_FENCE:
+        fence = "`" * (max(map(len, _BACKTICKS.findall(text)), default=0) + 1)
     return f"{fence}\n{text.strip(chr(10))}\n{fence}"

@@ -33,6 +33,7 @@ _RFC3339 = re.compile(
 # SQLite integers are below 2^63, which is in the year 2262; timestamps can be later.
 _SQLITE_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DATETIME_CHARS = 27  # with six digits of a fraction, as many as a datetime has
 _EPOCH_DAY = _EPOCH.toordinal()
 _MIN_NS = (date.min.toordinal() - _EPOCH_DAY) * 86_400 * NS_PER_SECOND
 _MAX_NS = (date.max.toordinal() + 1 - _EPOCH_DAY) * 86_400 * NS_PER_SECOND - 1
@@ -135,6 +136,12 @@ def ns_of(text: str) -> int:
 
 def _utc_ns_of(text: str) -> int:
     """Like `ns_of`, for a text that is known to be a valid timestamp in UTC: several times faster."""
+    if len(text) <= _DATETIME_CHARS and text[-1] == "Z":
+        try:
+            since = datetime.fromisoformat(text) - _EPOCH
+        except ValueError:  # second 60, or the year 0
+            return ns_of(text)
+        return (since.days * 86_400 + since.seconds) * NS_PER_SECOND + since.microseconds * 1000
     fraction = text[20:29]
     if fraction:
         fraction = fraction.rstrip("Zz").ljust(9, "0")

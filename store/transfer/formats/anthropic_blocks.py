@@ -37,10 +37,6 @@ class BlockContent:
     def content(self) -> str:
         return "\n\n".join(self.texts)
 
-    def count(self) -> int:
-        """The number of blocks that became a part of a message."""
-        return len(self.parts) + len(self.thinking) + len(self.calls) + len(self.results)
-
     def members(self) -> dict[str, Any]:
         """The members of a message other than its content; None where empty."""
         plain = all(part["type"] == "text" for part in self.parts) and len(self.parts) < 2
@@ -57,10 +53,14 @@ class BlockContent:
             rest["blocks"] = self.unknown
         if len(self.signatures) > 1:
             rest["signatures"] = self.signatures
-        ranks = [_DEFAULT_ORDER.index(kind) for kind in self.order if kind in _DEFAULT_ORDER]
-        if ranks != sorted(ranks):
+        if len(self.order) > 1 and not _is_in_default_order(self.order):
             rest["order"] = self.order
         return rest
+
+
+def _is_in_default_order(order: list[str]) -> bool:
+    ranks = [_DEFAULT_ORDER.index(kind) for kind in order if kind in _DEFAULT_ORDER]
+    return ranks == sorted(ranks)
 
 
 def read_blocks(content: Any, builder: SessionBuilder) -> BlockContent:
@@ -74,14 +74,15 @@ def read_blocks(content: Any, builder: SessionBuilder) -> BlockContent:
         return blocks
     for position, block in enumerate(content):
         kind = as_str(as_dict(block).get("type"))
-        before = blocks.count()
-        if not _add_block(blocks, kind, block, builder):
+        is_whole = _add_block(blocks, kind, block, builder)
+        if not is_whole:
             blocks.unknown[str(position)] = block
-        blocks.order.append(kind if blocks.count() > before else UNMAPPED)
+        blocks.order.append(UNMAPPED if is_whole is None else kind)
     return blocks
 
 
-def _add_block(blocks: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool:
+def _add_block(blocks: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool | None:
+    """Add a block. False if it has members without a place in a message, None if nothing of it has one."""
     if kind == "text" and isinstance(block.get("text"), str):
         blocks.texts.append(block["text"])
         blocks.parts.append({"type": "text", "text": block["text"]})
@@ -99,10 +100,10 @@ def _add_block(blocks: BlockContent, kind: str, block: Any, builder: SessionBuil
         return True
     if kind == "image":
         return _add_image(blocks, block, builder)
-    return False
+    return None
 
 
-def _add_image(blocks: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool:
+def _add_image(blocks: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool | None:
     source = as_dict(block.get("source"))
     url: str | None = None
     if source.get("type") == "base64":
@@ -110,7 +111,7 @@ def _add_image(blocks: BlockContent, block: dict[str, Any], builder: SessionBuil
     elif source.get("type") == "url" and isinstance(source.get("url"), str):
         url = source["url"]
     if url is None:
-        return False
+        return None
     blocks.parts.append({"type": "image_url", "image_url": {"url": url}} | _media_type(source))
     return set(block) <= {"type", "source"}
 

@@ -329,6 +329,16 @@ def test_floats_are_written_like_serde(value: float, text: str) -> None:
     assert looks == f'{{"1e+16":["1e+16","\\"1e+16",{text}],"b":{text}}}'
 
 
+@given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["Ze+9", "9e+9", " 9e+9", "+e+"]))
+def test_exponents_are_written_like_serde_between_strings_like_them(value: float, text: str) -> None:
+    """A long text is searched for exponents only where "e+" follows a number."""
+    for found in ([text, value], [value, text], {text: value}, {"a": {"b": [value]}, "c": text}):
+        for rendered in (json_text.render(found), json_text.render_compact(found)):
+            outside = json_text.STRING.sub(b"", rendered)
+            assert b"e+" not in outside
+            assert orjson.loads(rendered) == found
+
+
 @given(VALUES)
 def test_rendered_values_parse_to_the_same_value(value: Any) -> None:
     """Floats to the last bit."""

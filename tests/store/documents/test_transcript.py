@@ -176,6 +176,10 @@ def test_arguments_that_are_not_json_are_shown_unchanged() -> None:
 
 def test_fence_is_longer_than_any_in_the_output() -> None:
     assert "\n`````\na\n````\nb\n`````\n" in piece(role="tool", content="a\n````\nb")
+    for run in (0, 2, 3, 7, 8, 9, 500):
+        fence = "`" * max(3, run + 1)
+        content = f"a ``` b {'`' * run} c" if run >= 3 else f"a {'`' * run} c"
+        assert f"\n\n{fence}\n{content}\n{fence}\n" in piece(role="tool", content=content)
 
 
 def test_open_code_block_is_closed() -> None:
