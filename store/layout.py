@@ -71,6 +71,7 @@ PRIVATE = ".grovefs"
 INDEX_DB = f"{PRIVATE}/index.db"
 HISTORY_DB = f"{PRIVATE}/history.db"
 GROVE_DB = f"{PRIVATE}/grove.db"  # of a home that has joined a grove
+IMPORT_LEDGER = f"{PRIVATE}/imported.jsonl"  # sessions that were ever imported
 TMP = f"{PRIVATE}/tmp"
 TRASH = f"{PRIVATE}/trash"
 REJECTS = f"{PRIVATE}/rejects"

@@ -49,7 +49,7 @@ class ImportTally:
             self.kept.append(item)
         elif item.reason:
             self.noted.append(item)
-        if item.state != "unchanged":
+        if item.state not in ("unchanged", "deleted"):
             self.sessions.append({"id": str(item.location), "state": item.state, "path": item.path})
 
     def print(self, *, as_json: bool, dry_run: bool) -> None:
@@ -82,7 +82,7 @@ class ImportTally:
                 "format": ", ".join(self.by_agent) or None,
                 "dry_run": dry_run,
                 "interrupted": self.interrupted,
-                "counts": {state: self.counts[state] for state in STATES},
+                "counts": {state: self.counts[state] for state in (*STATES, "deleted")},
                 "agents": {agent: dict(counts) for agent, counts in self.by_agent.items()},
                 "sessions": self.sessions,
                 "kept": [{"location": str(o.location), "reason": o.reason, "path": o.path} for o in self.kept],
@@ -94,5 +94,7 @@ class ImportTally:
 
 
 def _line(counts: Counter[str]) -> str:
-    found = ", ".join(f"{counts[state]} {state}" for state in STATES)
-    return f"{found}; {plural(counts['problem'], 'problem')}"
+    found = [f"{counts[state]} {state}" for state in STATES]
+    if counts["deleted"]:
+        found.append(f"{counts['deleted']} deleted here (--deleted imports them again)")
+    return f"{', '.join(found)}; {plural(counts['problem'], 'problem')}"

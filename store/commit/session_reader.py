@@ -15,7 +15,7 @@ from store.disk.disk import Disk
 from store.disk.file import File, Stamp
 from store.documents import append_offsets, attachment_names
 from store.documents.append_offsets import AppendOffsets
-from store.documents.document import Document, identity_problem, parse_document
+from store.documents.document import Document, identity_problem, parse_document, parse_to_index
 from store.documents.secrets import find_api_key
 from store.documents.sidecar import is_stale, overlay
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
@@ -99,13 +99,16 @@ def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
         return None
 
 
-def parse(pair: DocumentPair) -> LoadedSession:
-    """Parse a pair that has a session.json. Corrupt names the file and the position."""
+def parse(pair: DocumentPair, *, with_messages: bool = True) -> LoadedSession:
+    """Parse a pair that has a session.json. Corrupt names the file and the position.
+
+    Without messages they are validated, but not in the session: `main.data` has them.
+    """
     location = pair.location
     assert pair.main is not None
     path = location.path(layout.SESSION)
     try:
-        main = parse_document(pair.main.data, path)
+        main = (parse_document if with_messages else parse_to_index)(pair.main.data, path)
     except InvalidContent as error:
         raise Corrupt(path, error.problem) from None
     side = parse_side(pair)
@@ -251,7 +254,7 @@ def scan(disk: Disk, location: Location, limit: int) -> SessionScan:
         pair = read(disk, location, limit)
         if pair.main is None:
             return SessionScan(location, pair=pair)
-        loaded = parse(pair)
+        loaded = parse(pair, with_messages=False)
     except (Corrupt, Busy) as error:  # Busy: its version is not settled, so the next sweep scans it again
         return replace(_damaged(disk, location, error), pair=pair)
     except OSError as error:

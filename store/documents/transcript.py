@@ -25,7 +25,7 @@ import orjson
 from store.documents import attachment_names
 from store.model.index_entry import IndexEntry
 
-RENDERER_VERSION = 3
+RENDERER_VERSION = 4
 
 Message = Mapping[str, Any]  # as parsed from session.json, and validated
 Target = Callable[[str], str]  # reference of an attachment → target of its link; see `quote_path`
@@ -171,6 +171,8 @@ def _heading(message: Message, index: int, *, marked: bool) -> str:
             parts.append(f"answers {_line(message['tool_call_id'])}")
         if message.get("tool_success") is False:
             parts.append("failed")
+    if isinstance(known.get("recipient"), str):  # a tool, in conversations that have no other record of its call
+        parts.append(f"to {_line(known['recipient'])}")
     if known.get("abandoned") is True:
         parts.append("abandoned")
     if known.get("hidden_from_ui") is True:

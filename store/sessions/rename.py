@@ -15,7 +15,9 @@ from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.disk.file import NewFile
 from store.disk.rejects import Rejects
+from store.documents import json_text
 from store.documents.document import Members, parse_document, with_identity
+from store.documents.json_splice import splice
 from store.errors import AlreadyExists, InvalidContent, InvalidName, NotEmpty, NotFound
 from store.layout import Location
 
@@ -36,6 +38,7 @@ class RenameOperation:
                 self.core.disk.remove_dirs([source.path(layout.CHILDREN)])
             changes = dict(self._changes(source, target))
             files = [file for location, members in changes.items() for file in self._rewritten(location, members)]
+            files += self._receipts(source, target)
             self._run(source, target, files, list(changes))
 
     @contextmanager
@@ -106,6 +109,21 @@ class RenameOperation:
                 continue  # an invalid document is moved unchanged; `check` reports it
             raw = with_identity(document, members)
             if raw != file.data:
+                yield NewFile(path, [raw], file, file.stamp.mtime_ns)
+
+    def _receipts(self, source: Location, target: Location) -> Iterator[NewFile]:
+        """The receipts of imported sessions, with their new names: otherwise they would count as copies."""
+        children = self._children(source) if source.child is None else []
+        moved = {source: target, **{child: Location(target.root, child.child) for child in children}}
+        for old, new in moved.items():
+            path = old.path(layout.RECEIPT)
+            file = self.core.disk.read(path, self.core.limit_bytes)
+            try:
+                data = json_text.parse(file.data, path) if file else {}
+            except InvalidContent:
+                continue  # it counts as none
+            if file is not None and data.get("session") == str(old):
+                raw = splice(file.data, data, {**data, "session": str(new)})
                 yield NewFile(path, [raw], file, file.stamp.mtime_ns)
 
     def _run(self, source: Location, target: Location, files: list[NewFile], changed: list[Location]) -> None:

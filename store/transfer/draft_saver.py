@@ -28,7 +28,7 @@ from store.transfer.formats.importer import SessionDraft, SourceFile
 from store.transfer.import_merge import MergedImport, merge_import
 from store.transfer.import_receipts import Receipt, digest_file, digest_members, digest_messages, load_receipt
 
-ImportState = Literal["new", "updated", "unchanged", "kept"]
+ImportState = Literal["new", "updated", "unchanged", "kept", "deleted"]
 
 
 class ImportOutcome(NamedTuple):
@@ -59,8 +59,7 @@ class DraftSaver:
             self.core.check_writable()
         main, side = self._checked(draft)
         files = _digests(draft) | {layout.SESSION: digest_file(main.raw), layout.RUNTIME: digest_file(side)}
-        host = source_host.get()
-        receipt = Receipt(draft.format, f"{host}:{draft.source_id}" if host else draft.source_id, files)
+        receipt = Receipt(draft.format, qualified_id(draft), files, session=str(draft.location))
         with self.core.locked(draft.location):
             pair = self.core.read(draft.location)
             known = load_receipt(self.core.disk, draft.location)
@@ -210,6 +209,12 @@ class DraftSaver:
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
         return NewFile(path, parts, self.core.disk.read(path))
+
+
+def qualified_id(draft: SessionDraft) -> str:
+    """The id of a session in its source, with the machine that it is on."""
+    host = source_host.get()
+    return f"{host}:{draft.source_id}" if host else draft.source_id
 
 
 def _members_of(pair: DocumentPair) -> dict[str, Any]:

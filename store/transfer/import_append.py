@@ -110,9 +110,12 @@ class LineAppender:
         if pair.main is None or pair.side is None or receipt is None:
             raise NeedsWholeFile("a document or the receipt is missing")
         try:
-            return _Present(pair.main, pair.side, OpenReceipt(receipt.data), receipt)
+            present = _Present(pair.main, pair.side, OpenReceipt(receipt.data), receipt)
         except ValueError as error:
             raise NeedsWholeFile(str(error)) from None
+        if not present.receipt.receipt.is_of(location):
+            raise NeedsWholeFile("the receipt of another session")
+        return present
 
     # -- the commit --------------------------------------------------------------------------------
 

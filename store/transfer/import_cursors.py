@@ -20,7 +20,7 @@ from store.transfer.formats.importer import ImportProblem, SourceUnit
 from store.transfer.formats.source import Source
 
 _PREFIX = "import:"
-_VERSION = 2  # of what the formats make of a source; a higher one reads everything again
+_VERSION = 3  # of what the formats make of a source; a higher one reads everything again
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class ImportedUnit:
     problems: list[ImportProblem]
     # Files whose new lines can be read alone, by the path shown, with their sessions.
     followed: dict[str, Location] = field(default_factory=dict)
+    deleted: list[Location] = field(default_factory=list)  # sessions that were deleted here
 
     def add(self, location: Location, followed: str | None) -> None:
         self.locations.append(location)
@@ -63,7 +64,7 @@ class ImportCursors:
     core: Core
 
     def find(self, source: Source, format: str, unit: SourceUnit) -> KnownUnit | None:
-        """The last import of this part; None if there is none, or a session of it is gone."""
+        """The last import of this part; None if there is none, or a session of it is gone or back again."""
         text = self.core.db.get_meta(_key(source, format, unit))
         try:
             known: Any = orjson.loads(text) if isinstance(text, str) else None
@@ -72,11 +73,16 @@ class ImportCursors:
         if not known or known.get("version") != _VERSION:
             return None
         locations = [Location(root, child) for root, child in known["sessions"]]
-        if any(self.core.disk.stat(location.path(layout.RECEIPT)) is None for location in locations):
+        deleted = [Location(root, child) for root, child in known["deleted"]]
+        if not all(map(self._has_receipt, locations)) or any(map(self._has_receipt, deleted)):
             return None
         state = UnitState({path: tuple(stamp) for path, stamp in known["files"].items()}, known["other"])
         followed = {path: Location(*location) for path, location in known["followed"].items()}
-        return KnownUnit(state, ImportedUnit(locations, [ImportProblem(*p) for p in known["problems"]], followed))
+        problems = [ImportProblem(*problem) for problem in known["problems"]]
+        return KnownUnit(state, ImportedUnit(locations, problems, followed, deleted))
+
+    def _has_receipt(self, location: Location) -> bool:
+        return self.core.disk.stat(location.path(layout.RECEIPT)) is not None
 
     def save(self, source: Source, format: str, unit: SourceUnit, state: UnitState, result: ImportedUnit) -> None:
         """Remember a part. `state` is from before it was read: what was written since then is read next time."""
@@ -87,6 +93,7 @@ class ImportCursors:
             "sessions": [tuple(location) for location in result.locations],
             "problems": [tuple(problem) for problem in result.problems],
             "followed": {path: tuple(location) for path, location in result.followed.items()},
+            "deleted": [tuple(location) for location in result.deleted],
         }
         self.core.db.set_meta(**{_key(source, format, unit): orjson.dumps(known).decode()})
 

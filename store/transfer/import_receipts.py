@@ -2,6 +2,9 @@
 
 A receipt has the digests of the version last imported: of all files, of each message and of each member. The next
 import compares them with the source and with the session here, so it knows which side changed what.
+
+A receipt names its session, and renaming a session renames it there too. A copy made with `cp -r` has the receipt of
+its original, which therefore counts as none: like a fork, a copy is not the imported session.
 """
 
 from __future__ import annotations
@@ -60,32 +63,38 @@ class Receipt:
     messages: dict[str, str] = field(default_factory=dict)  # by message id
     members: dict[str, str] = field(default_factory=dict)
     cursor: dict[str, Any] | None = None  # from where the source is read on
+    session: str | None = None  # the session it belongs to; None in receipts of older versions
 
     @property
     def can_merge(self) -> bool:
         """False for a receipt of an older version, which has no digests of members."""
         return bool(self.members)
 
+    def is_of(self, location: Location) -> bool:
+        """Whether it belongs to this session; False if it was copied with the files of another one."""
+        return self.session in (None, str(location))
+
     def is_from(self, other: Receipt) -> bool:
         return (self.format, self.source_id) == (other.format, other.source_id)
 
     def render(self, path: str) -> bytes:
-        known = {"format": self.format, "source_id": self.source_id, "path": path, "cursor": self.cursor}
+        source = {"format": self.format, "source_id": self.source_id, "session": self.session, "path": path}
         digests = {"files": self.files, "members": self.members, "messages": self.messages}
-        return orjson.dumps({**known, **digests}, option=orjson.OPT_INDENT_2)
+        return orjson.dumps({**source, "cursor": self.cursor, **digests}, option=orjson.OPT_INDENT_2)
 
 
 def load_receipt(disk: Disk, location: Location) -> Receipt | None:
-    """The receipt of a session. One that was edited or damaged counts as none, so nothing is overwritten."""
+    """The receipt of a session. One that was edited, damaged or copied counts as none, so nothing is overwritten."""
     file = disk.read(location.path(layout.RECEIPT), _MAX_BYTES)
-    return parse_receipt(file.data) if file else None
+    receipt = parse_receipt(file.data) if file else None
+    return receipt if receipt is not None and receipt.is_of(location) else None
 
 
 def parse_receipt(raw: bytes) -> Receipt | None:
     try:
         found: Any = orjson.loads(raw)
         digests = (dict(found["files"]), dict(found.get("messages", {})), dict(found.get("members", {})))
-        return Receipt(found["format"], found["source_id"], *digests, found.get("cursor"))
+        return Receipt(found["format"], found["source_id"], *digests, found.get("cursor"), found.get("session"))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -7,7 +7,8 @@ compares them:
 - source changed, session unchanged here: the session is updated
 - both changed: the source's changes are merged into the session; what both changed stays as it is here
 
-An import never removes messages.
+An import never removes messages. It does not bring back what was deleted here (`import_ledger`), and goes on with a
+renamed session under its new name.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.path_kinds import PathKind, classify_path
 from store.sessions.delete import DeleteOperations
-from store.transfer.draft_saver import DraftSaver, ImportOutcome, ImportState
-from store.transfer.formats.coerce import reading_from
+from store.transfer.draft_saver import DraftSaver, ImportOutcome, ImportState, qualified_id
+from store.transfer.formats.coerce import reading_from, reading_renamed
 from store.transfer.formats.importer import (
     Format,
     ImportProblem,
@@ -43,6 +44,7 @@ from store.transfer.formats.importer import (
 from store.transfer.formats.source import Source
 from store.transfer.import_append import GrownFile, LineAppender
 from store.transfer.import_cursors import ImportCursors, ImportedUnit, KnownUnit, UnitState, state_of
+from store.transfer.import_ledger import ImportLedger
 from store.transfer.import_receipts import load_receipt
 from store.workspace.state import State
 
@@ -59,7 +61,8 @@ class ImportOptions(NamedTuple):
     """How an import treats what it finds."""
 
     dry_run: bool = False
-    overwrite: bool = False  # take the source's version of a session that was changed here
+    overwrite: bool = False  # take the source's version of a session that was changed or deleted here
+    deleted: bool = False  # import sessions again that were deleted here
     since: Timestamp | None = None  # pass over sessions that have not changed since then
     is_complete: bool = True  # all of the source is compared, not only files known to have changed
 
@@ -78,6 +81,14 @@ class ImportSummary:
             self.problems.append(item)
         else:
             self.counts[item.state] += 1
+
+
+class _Run(NamedTuple):
+    """One import: how it treats what it finds, where each session of it was read, and what was imported before."""
+
+    options: ImportOptions
+    seen: dict[Location, str]
+    ledger: ImportLedger
 
 
 class _GrownUnit(NamedTuple):
@@ -117,6 +128,7 @@ class Imports:
         format: str | None = None,
         dry_run: bool = False,
         overwrite: bool = False,
+        deleted: bool = False,
         since: Timestamp | None = None,
         paths: set[str] | None = None,
         host: str = "",
@@ -128,23 +140,29 @@ class Imports:
         `host` is the machine that `path` was copied from; "" for this one.
 
         `paths` are changed files, relative to `path`: only the parts of the source they belong to are imported.
+        `deleted` imports sessions again that were deleted here, and so does `overwrite`.
         """
         from store.transfer.formats import registry  # loads all formats, which opening a store does not need
 
         if not dry_run:
             self.core.check_writable()
-        options = ImportOptions(dry_run, overwrite, since, is_complete=paths is None)
+        options = ImportOptions(dry_run, overwrite, deleted or overwrite, since, is_complete=paths is None)
+        ledger = ImportLedger(self.core)
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
             with acting_as(this_process("import", chosen.name)), reading_from(host):
-                for item in self._import_all(source, chosen, options, paths):
-                    summary.add(item)
-                    if report is not None:
-                        report(item)
-                    if progress is not None:
-                        progress(min(source.done_bytes, total), total)
+                try:
+                    for item in self._import_all(source, chosen, _Run(options, {}, ledger), paths):
+                        summary.add(item)
+                        if report is not None:
+                            report(item)
+                        if progress is not None:
+                            progress(min(source.done_bytes, total), total)
+                finally:
+                    if not dry_run:
+                        ledger.save()
             return summary
 
     def origin(self, session_id: str) -> tuple[str, str] | None:
@@ -156,22 +174,29 @@ class Imports:
     # -- units -----------------------------------------------------------------------------------------
 
     def _import_all(
-        self, source: Source, format: Format, options: ImportOptions, paths: set[str] | None
+        self, source: Source, format: Format, run: _Run, paths: set[str] | None
     ) -> Iterator[ImportOutcome | ImportProblem]:
-        seen: dict[Location, str] = {}
         for unit in format.units(source) if paths is None else format.units_of(source, paths):
-            if not _is_older(source, unit, options):
-                yield from self._import_unit(source, format, unit, seen, options)
+            if not _is_older(source, unit, run.options):
+                yield from self._import_unit(source, format, unit, run)
         for link in sorted(source.links):
             yield ImportProblem(source.display_path(link), None, "is a link; links are not followed")
 
     def _import_unit(
-        self, source: Source, format: Format, unit: SourceUnit, seen: dict[Location, str], options: ImportOptions
+        self, source: Source, format: Format, unit: SourceUnit, run: _Run
     ) -> Iterator[ImportOutcome | ImportProblem]:
         """Import a part of a source, or its new lines, or nothing if it is as it was at the last import."""
+        options, seen, _ = run
         cursors = ImportCursors(self.core)
         state = state_of(source, unit, by_file=format.resume is not None)
         known = None if options.overwrite else cursors.find(source, format.name, unit)
+        if known is not None and known.result.deleted and options.deleted:
+            known = None
+        if known is not None and format.resume is not None and not known.result.locations:
+            yield from (
+                ImportOutcome(location, "deleted", source.display_path(unit.key)) for location in known.result.deleted
+            )
+            return  # its only session was deleted here, so what it grew by is not wanted
         changed = known.state.changed_files(state) if known is not None else None
         if known is not None and changed is not None and not seen.keys() & set(known.result.locations):
             grown = self._append_lines(source, format, unit, known, state, options) if changed else _NOTHING_NEW
@@ -183,19 +208,22 @@ class Imports:
                 yield from grown.problems
                 for location in known.result.locations:
                     yield ImportOutcome(location, "updated" if location in grown.updated else "unchanged", path)
+                yield from (ImportOutcome(location, "deleted", path) for location in known.result.deleted)
                 return
         result, is_complete = ImportedUnit([], []), not options.dry_run
-        for item in self._read_unit(unit, seen, options):
+        for item in self._read_unit(format, unit, run):
             yield item
             if isinstance(item, ImportProblem):
                 result.problems.append(item)
                 is_complete &= not item.is_temporary
             elif item.location.root.startswith("/"):
                 is_complete = False  # a state document: it has no receipt
+            elif item.state == "deleted":
+                result.deleted.append(item.location)
             else:
                 result.add(item.location, item.followed)
                 is_complete &= item.state != "kept"
-        if is_complete and result.locations:
+        if is_complete and (result.locations or result.deleted):
             cursors.save(source, format.name, unit, state, result)
 
     def _append_lines(
@@ -232,45 +260,44 @@ class Imports:
             ImportCursors(self.core).save(source, format.name, unit, state, after)
         return _GrownUnit(updated, problems)
 
-    def _read_unit(
-        self, unit: SourceUnit, seen: dict[Location, str], options: ImportOptions
-    ) -> Iterator[ImportOutcome | ImportProblem]:
-        for found in unit.read():
-            if isinstance(found, ImportProblem):
-                yield found
-            elif isinstance(found, StateDocument):
-                yield self._import_state(found, options)
-            elif not _is_session_older(found.root, options):
-                yield from self._import_tree(found, seen, options)
+    def _read_unit(self, format: Format, unit: SourceUnit, run: _Run) -> Iterator[ImportOutcome | ImportProblem]:
+        with reading_renamed({} if format.is_verbatim else run.ledger.new_ids()):
+            for found in unit.read():
+                if isinstance(found, ImportProblem):
+                    yield found
+                elif isinstance(found, StateDocument):
+                    yield self._import_state(found, run.options)
+                elif not _is_session_older(found.root, run.options):
+                    yield from self._import_tree(found, run)
 
     # -- trees -----------------------------------------------------------------------------------------
 
-    def _import_tree(
-        self, tree: SessionTree, seen: dict[Location, str], options: ImportOptions
-    ) -> Iterator[ImportOutcome | ImportProblem]:
+    def _import_tree(self, tree: SessionTree, run: _Run) -> Iterator[ImportOutcome | ImportProblem]:
         """Import a new root before its children, so that no child is ever without a root.
 
         If the root exists, import the children first: a message that moved from the root to a child is then stored
-        twice for a moment, but never missing.
+        twice for a moment, but never missing. A root that was deleted here is passed over with its children.
         """
         location = tree.root.location
-        if location in seen:
-            yield _duplicate(tree.root, seen)
+        if location in run.seen:
+            yield _duplicate(tree.root, run.seen)
             yield from map(_skipped_with_root, tree.children)
             return
         is_new = self.core.disk.stat(location.path(layout.SESSION)) is None
         if not is_new:
-            yield from self._import_children(tree.children, seen, options)
-        root = self._import_draft(tree.root, seen, options)
+            yield from self._import_children(tree.children, run)
+        root = self._import_draft(tree.root, run)
         yield root
+        if isinstance(root, ImportOutcome) and root.state == "deleted":
+            return
         if is_new and isinstance(root, ImportProblem):
             yield from map(_skipped_with_root, tree.children)
         elif is_new:
-            yield from self._import_children(tree.children, seen, options)
-        elif tree.is_complete and not options.dry_run and isinstance(root, ImportOutcome) and root.state != "kept":
-            self._remove_moved_children(tree.root, seen)
+            yield from self._import_children(tree.children, run)
+        elif tree.is_complete and not run.options.dry_run and isinstance(root, ImportOutcome) and root.state != "kept":
+            self._remove_moved_children(tree.root, run)
 
-    def _remove_moved_children(self, root: SessionDraft, seen: dict[Location, str]) -> None:
+    def _remove_moved_children(self, root: SessionDraft, run: _Run) -> None:
         """Delete the children that an earlier import created and whose messages are elsewhere in the tree now.
 
         A child that was changed here since then stays.
@@ -278,31 +305,40 @@ class Imports:
         directory = root.location.path(layout.CHILDREN)
         for entry in self.core.disk.entries(directory) if self.core.disk.stat(directory) else ():
             child = Location(root.location.root, entry.name)
-            receipt = load_receipt(self.core.disk, child) if entry.is_dir and child not in seen else None
+            receipt = load_receipt(self.core.disk, child) if entry.is_dir and child not in run.seen else None
             if receipt is None or receipt.format != root.format or self._saver.changed(child, receipt.files):
                 continue
             main = self.core.disk.read(child.path(layout.SESSION))
             messages = orjson.loads(main.data)["messages"] if main else []
             if all(message.get("id") in root.moved for message in messages):
                 self.deleter.delete_one(child)
+                run.ledger.forget(child)
 
     def _import_children(
-        self, children: Iterable[SessionDraft | ImportProblem], seen: dict[Location, str], options: ImportOptions
+        self, children: Iterable[SessionDraft | ImportProblem], run: _Run
     ) -> Iterator[ImportOutcome | ImportProblem]:
         for child in children:
-            yield child if isinstance(child, ImportProblem) else self._import_draft(child, seen, options)
+            yield child if isinstance(child, ImportProblem) else self._import_draft(child, run)
 
-    def _import_draft(
-        self, draft: SessionDraft, seen: dict[Location, str], options: ImportOptions
-    ) -> ImportOutcome | ImportProblem:
-        if draft.location in seen:
-            return _duplicate(draft, seen)
-        seen[draft.location] = draft.path
+    def _import_draft(self, draft: SessionDraft, run: _Run) -> ImportOutcome | ImportProblem:
+        if draft.location in run.seen:
+            return _duplicate(draft, run.seen)
+        run.seen[draft.location] = draft.path
+        if not run.options.deleted and self._was_deleted(draft, run.ledger):
+            return ImportOutcome(draft.location, "deleted", draft.path)
         try:
-            return self.save_draft(draft, dry_run=options.dry_run, overwrite=options.overwrite)
+            outcome = self.save_draft(draft, dry_run=run.options.dry_run, overwrite=run.options.overwrite)
+            if outcome.state != "kept":
+                run.ledger.add(draft.location, draft.format, qualified_id(draft))
+            return outcome
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
             text = f"session {draft.location} skipped: {error}"
             return ImportProblem(draft.path, None, text, is_temporary=isinstance(error, Busy))
+
+    def _was_deleted(self, draft: SessionDraft, ledger: ImportLedger) -> bool:
+        """Whether a session was imported before and is not here any more."""
+        was_imported = ledger.was_imported(draft.location, draft.format, qualified_id(draft))
+        return was_imported and self.core.disk.stat(draft.location.path(layout.SESSION)) is None
 
     def save_draft(self, draft: SessionDraft, *, dry_run: bool = False, overwrite: bool = False) -> ImportOutcome:
         """Save a draft if it is new or has changed. Raises if the saved session could not be loaded."""

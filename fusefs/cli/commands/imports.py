@@ -71,7 +71,10 @@ def import_sessions(
         str | None, typer.Option(help="Only sessions changed since this time, for example 2026-01-31 or 7d.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Take the source's version of sessions changed here.")
+        bool, typer.Option("--overwrite", help="Take the source's version of sessions changed or deleted here.")
+    ] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Also import sessions again that were deleted here.")
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep importing what the agents write, until Ctrl-C.")
@@ -93,7 +96,8 @@ def import_sessions(
 
     Importing again is safe and reads only what has changed. Sessions that grew in SOURCE grow here, also those that
     were pinned, retitled or edited here; a message changed on both sides is kept as it is here and reported. Each
-    session is imported completely or not at all. After Ctrl-C or a crash the next run imports the rest.
+    session is imported completely or not at all. After Ctrl-C or a crash the next run imports the rest. A session that
+    was deleted here is not imported again, unless --deleted is given; a renamed one grows under its new name.
 
     ssh://HOST takes the sessions of all agents in your home directory on another machine, ssh://HOST/DIR those in a
     directory there. What has changed is copied with rsync and ssh first. Its sessions have HOST in their ids: `ls
@@ -111,8 +115,8 @@ def import_sessions(
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     if follow:
-        if dry_run or overwrite or since:
-            raise typer.BadParameter("--follow cannot be combined with --dry-run, --overwrite or --since")
+        if dry_run or overwrite or deleted or since:
+            raise typer.BadParameter("--follow cannot be combined with --dry-run, --overwrite, --deleted or --since")
         if any(path.startswith("ssh://") for path in source or ()):
             raise typer.BadParameter("--follow cannot watch another machine; repeat the import, for example hourly")
         _follow(home, source or [], agent, tally, ask=not (yes or as_json), with_parent=with_parent)
@@ -129,6 +133,7 @@ def import_sessions(
                         format=found.format,
                         dry_run=dry_run,
                         overwrite=overwrite,
+                        deleted=deleted,
                         since=newest,
                         host=found.host,
                         progress=progress,
@@ -162,7 +167,7 @@ def _follow(
         state = getattr(item, "state", None)
         if state is None:
             echo(f"problem: {item}", err=True)
-        elif state != "unchanged":
+        elif state not in ("unchanged", "deleted"):
             echo(f"{state}: {item.location}" + (f": {item.reason}" if item.reason else ""))  # type: ignore[union-attr]
 
     found = _choose(sources, agent, tally, ask=ask)
@@ -208,8 +213,9 @@ def _choose(sources: list[str], agent: str | None, tally: ImportTally, *, ask: b
         )
     if ask and not sys.stdin.isatty():
         raise typer.BadParameter("not a terminal: pass --yes, or the directories to import")
-    if ask:
-        typer.confirm("Import them?", default=True, abort=True, err=True)
+    if ask and not typer.confirm("Import them?", default=True, err=True):
+        echo("nothing was imported", err=True)
+        raise typer.Exit(1)
     return found
 
 

@@ -275,4 +275,11 @@ def _parse_flat(source: Source, path: str) -> Document | ImportProblem:
         return read_problem(source, path, error)
 
 
-FORMAT = Format(NAME, "a Bamboo home or a GroveFS home: ~/.bamboo", recognise, iter_records, base=layout.SESSIONS)
+FORMAT = Format(
+    NAME,
+    "a Bamboo home or a GroveFS home: ~/.bamboo",
+    recognise,
+    iter_records,
+    base=layout.SESSIONS,
+    is_verbatim=True,
+)

@@ -192,6 +192,9 @@ class _ChatConversation:
         )
         if role == "tool" and as_str(author.get("name")):
             builder.note(builder.messages[-1], "tool_name", author["name"])
+        recipient = as_str(message.get("recipient"))
+        if role == "assistant" and recipient not in ("", "all"):
+            builder.note(builder.messages[-1], "recipient", recipient)
         model = as_str(as_dict(message.get("metadata")).get("model_slug"))
         builder.model = model or builder.model
 

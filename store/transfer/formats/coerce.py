@@ -10,10 +10,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,6 +28,8 @@ from store.sessions import artifacts
 
 # The machine whose sessions are read; "" for this one. Every id and every reference between sessions depends on it.
 source_host: ContextVar[str] = ContextVar("source_host", default="")
+# Ids of sessions that were renamed here, by the ids they were imported with.
+renamed_ids: ContextVar[Mapping[str, str]] = ContextVar("renamed_ids", default=MappingProxyType({}))
 MAX_NESTING = 100  # of a foreign record; a document allows 127, and contains the record some levels down
 _KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -196,14 +199,16 @@ def record_problem(name: str, data: bytes) -> Problem | None:
 def make_id(format: str, text: str) -> str:
     """A session id from an id of the source: the same if it is valid here, otherwise its digest.
 
-    On another machine the same id can be another session, so the name of that machine is added.
+    On another machine the same id can be another session, so the name of that machine is added. A session that was
+    renamed here keeps its new id.
     """
     try:
         id = layout.check_new_id(text)
     except InvalidName:
         id = f"{format}-{digest(text)}"
     host = source_host.get()
-    return f"{id}-{host}" if host else id
+    id = f"{id}-{host}" if host else id
+    return renamed_ids.get().get(id, id)
 
 
 @contextmanager
@@ -214,6 +219,16 @@ def reading_from(host: str) -> Iterator[None]:
         yield
     finally:
         source_host.reset(token)
+
+
+@contextmanager
+def reading_renamed(new_ids: Mapping[str, str]) -> Iterator[None]:
+    """Read sessions that were renamed here with their new ids."""
+    token = renamed_ids.set(new_ids)
+    try:
+        yield
+    finally:
+        renamed_ids.reset(token)
 
 
 def digest(text: str) -> str:

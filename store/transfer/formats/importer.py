@@ -142,6 +142,8 @@ class Format:
     places: tuple[Place, ...] = ()
     # The sessions are single files among others: directories next to them can hold those of other agents.
     is_scattered: bool = False
+    # Documents are taken as they are, with the ids in them: a session that was renamed here is not followed.
+    is_verbatim: bool = False
 
     def units_of(self, source: Source, paths: Iterable[str]) -> Iterator[SourceUnit]:
         """The units that changed files belong to; all units if the format cannot tell."""

@@ -165,6 +165,23 @@ def test_d10_the_demo_installs_only_what_running_needs(tmp_path: Path) -> None:
     assert not re.search(r"\b(mypy|ruff|pytest|hypothesis|selenium)\b", " ".join(needed))
 
 
+def test_mount_script_stops_where_nothing_is_imported(tmp_path: Path) -> None:
+    """A directory without sessions: no home is created and nothing is mounted."""
+    environment = copy_scripts(tmp_path) | {"GROVEFS_HOME": str(tmp_path / "home")}
+    (tmp_path / "scripts/setup").write_text("#!/bin/sh\n")
+    program = tmp_path / ".venv/bin/grovefs"
+    program.parent.mkdir(parents=True)
+    code = "from fusefs.cli import main; main()"
+    program.write_text(f'#!/bin/sh\n[ "$1" != mount ] || echo MOUNTED\nexec {sys.executable} -c "{code}" "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "nothing").mkdir()
+    done = subprocess.run(["scripts/mount", "nothing"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no sessions recognised" in done.stderr
+    assert "nothing was imported from nothing, and nothing was mounted" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
 def test_demo_explains_itself(tmp_path: Path) -> None:
     """--help creates no home of that name."""
     command = [sys.executable, str(ROOT / "scripts/demo.py"), "--help"]

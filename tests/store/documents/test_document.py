@@ -16,6 +16,7 @@ from store.documents.document import (
     fork_document,
     identity_problem,
     parse_document,
+    parse_to_index,
     validate_rendered,
 )
 from store.errors import InvalidContent, Problem
@@ -45,6 +46,24 @@ def test_document_has_bytes_members_and_record() -> None:
     assert parsed.raw == raw
     assert parsed.data["unknown"] == {"x": [1.5]}
     assert parsed.record.messages[0].content == "hello"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"title": 3}, {"messages": None}, {"messages": {}}, {"messages": [{"role": "nobody", "content": 1}]}],
+)
+def test_document_to_index_is_validated_like_any_other(change: dict[str, Any]) -> None:
+    """The record has no messages, and nothing else differs; nor do the errors and their positions."""
+    raw = json_text.render(json.loads(make_document()) | change)
+
+    def found(parse: Any) -> Any:
+        try:
+            parsed = parse(raw, "session.json")
+        except InvalidContent as error:
+            return error.problem
+        return parsed.raw, parsed.data, parsed.record.model_copy(update={"messages": []})
+
+    assert found(parse_to_index) == found(parse_document)
 
 
 def test_rendered_document_is_validated_like_a_parsed_one() -> None:

@@ -287,6 +287,19 @@ def test_interrupted_import_leaves_complete_sessions(store: Store, claude: Path)
     assert store.imports.run(str(claude)).counts == {"new": 3, "unchanged": 1}
 
 
+def test_session_over_the_limit_is_reported_and_the_others_are_imported(tmp_path: Path, claude: Path) -> None:
+    """A document has a largest size. What is left out is named, with the size and the limit."""
+    line = claude_line("user", "u1", {"role": "user", "content": "x" * 300_000}, "00:00")
+    write_lines(claude / "projects/-home-me-shop/large.jsonl", [line])
+    with Store.open(tmp_path / "small", limit_bytes=200_000, background=False) as store:
+        summary = store.imports.run(str(claude))
+        assert summary.counts == {"new": 4}
+        [problem] = summary.problems
+        assert problem.path.endswith("large.jsonl")
+        assert "over the limit of 200000 bytes" in problem.text
+        assert store.check().is_clean
+
+
 def test_damaged_receipt_overwrites_nothing(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     (store.home / f"sessions/{CLAUDE_ID}/.import.json").write_text("[1")

@@ -72,7 +72,7 @@ def test_problems_are_reported_and_exit_with_1(home: Path, claude: Path) -> None
     assert result.returncode == 1
     assert result.stderr.startswith(f"problem: {path}:{number}: ")
     printed = json.loads(grovefs(home, "import", str(claude), "--json").stdout)
-    assert printed["counts"] == {"new": 0, "updated": 0, "unchanged": 4, "kept": 0}
+    assert printed["counts"] == {"new": 0, "updated": 0, "unchanged": 4, "kept": 0, "deleted": 0}
     assert printed["problems"][0]["line"] == number
 
 
@@ -147,7 +147,24 @@ def test_import_without_a_source_asks(
     assert f"codex        4 files, 0.0 MB in {tmp_path}/user/.codex" in shown
     assert shown.index("Import them? [Y/n]") > shown.index("0.0 MB in")
     assert ("total: 8 new" in shown) == is_imported
-    assert (status, (home / "sessions").exists()) == ((0, True) if is_imported else (130, False))
+    assert ("nothing was imported" in shown, "interrupted" in shown) == (not is_imported, False)
+    assert (status, (home / "sessions").exists()) == ((0, True) if is_imported else (1, False))
+
+
+def test_deleted_sessions_are_counted_and_imported_again_on_request(home: Path, tmp_path: Path) -> None:
+    """The summary and --help say so."""
+    claude = make_claude(tmp_path / "claude")
+    grovefs(home, "import", str(claude))
+    assert grovefs(home, "rm", CLAUDE_ID).returncode == 0
+    again = grovefs(home, "import", str(claude))
+    deleted = "1 deleted here (--deleted imports them again)"
+    assert again.returncode == 0
+    assert again.stdout == f"claude-code: 0 new, 0 updated, 0 unchanged, 0 kept, {deleted}; 0 problems\n"
+    assert json.loads(grovefs(home, "import", "--json", str(claude)).stdout)["counts"]["deleted"] == 1
+    back = grovefs(home, "import", "--deleted", str(claude))
+    assert back.stdout == "claude-code: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n"
+    help = " ".join(grovefs(home, "import", "--help").stdout.split())
+    assert "A session that was deleted here is not imported again, unless --deleted is given" in help
 
 
 def on_a_terminal(home: Path, typed: str) -> tuple[int, str]:

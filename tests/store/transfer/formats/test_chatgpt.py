@@ -207,6 +207,20 @@ def test_custom_instructions_are_text(store: Store, tmp_path: Path) -> None:
     assert len(store.search("bake")) == len(store.search("brief")) == 1
 
 
+def test_tools_are_named_in_the_transcript(store: Store, tmp_path: Path) -> None:
+    """A message to a tool is its call, and one by a tool is its result."""
+    conversation = chat_conversation()
+    conversation["mapping"]["a2"]["message"]["recipient"] = "python"
+    conversation["mapping"]["q"]["message"]["recipient"] = "all"
+    conversation["mapping"]["t2"]["message"]["author"] = {"role": "tool", "name": "dalle.text2im"}
+    store.imports.run(str(make_chatgpt(tmp_path / "export", conversation)))
+    shown = store.transcript(CHAT_ID)
+    assert shown is not None
+    assert shown.count(" · to python\n") == 1
+    assert shown.count(" · dalle.text2im\n") == 1
+    assert "to all" not in shown
+
+
 def test_single_conversation_can_be_imported(store: Store, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(chat_conversation()))
     assert store.imports.run(str(tmp_path / "one.json")).counts == {"new": 4}

@@ -1,0 +1,236 @@
+"""What was deleted, renamed or copied here: an import does not bring back the first, follows the second, and leaves
+the third alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from store import Store, layout
+from store.layout import Location
+from store.transfer.import_ledger import ImportLedger
+from tests.builders import make_session
+from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_chatgpt, make_claude, write_lines
+
+ROOT = Location(CLAUDE_ID)
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Path:
+    return make_claude(tmp_path / "dot-claude")
+
+
+def project(claude: Path) -> Path:
+    return claude / "projects/-home-me-shop"
+
+
+def grow(claude: Path, id: str = "u9", text: str = "One more thing") -> None:
+    with (project(claude) / f"{CLAUDE_ID}.jsonl").open("a") as file:
+        turn = {"role": "user", "content": text}
+        file.write(json.dumps(claude_line("user", id, turn, "30:00", parentUuid="u5")) + "\n")
+
+
+def roots(store: Store) -> set[str]:
+    return {entry.id for entry in store.entries(kind="root")}
+
+
+def children(store: Store, root: str) -> set[str]:
+    return {entry.id for entry in store.entries(root=root, kind="child")}
+
+
+def contents(store: Store, id: str) -> list[str]:
+    session = store.load(id)
+    assert session is not None
+    return [message.content for message in session.messages]
+
+
+# -- deleted --------------------------------------------------------------------------------------------
+
+
+def test_deleted_session_does_not_come_back(store: Store, claude: Path) -> None:
+    """Not with the next import, not when its source has grown, and not by its children."""
+    assert store.imports.run(str(claude)).counts == {"new": 4}
+    store.delete(CLAUDE_ID)
+    left = roots(store)
+    for _ in range(2):
+        assert store.imports.run(str(claude)).counts["deleted"] == 1
+        assert roots(store) == left
+    grow(claude)
+    again = store.imports.run(str(claude))
+    assert (again.counts["deleted"], again.counts["new"], again.problems) == (1, 0, [])
+    assert roots(store) == left
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_deleted_session_is_imported_again_on_request(store: Store, claude: Path, overwrite: bool) -> None:
+    """Then it is an imported session like any other: it grows."""
+    store.imports.run(str(claude))
+    before = contents(store, CLAUDE_ID)
+    store.delete(CLAUDE_ID)
+    store.imports.run(str(claude))
+    assert CLAUDE_ID not in roots(store)
+    assert store.imports.run(str(claude), deleted=not overwrite, overwrite=overwrite).counts["deleted"] == 0
+    assert contents(store, CLAUDE_ID) == before
+    grow(claude)
+    assert store.imports.run(str(claude)).counts["updated"] == 1
+    assert contents(store, CLAUDE_ID) == [*before, "One more thing"]
+
+
+def test_dry_run_counts_deleted_sessions_and_remembers_nothing(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    ledger = store.home / layout.IMPORT_LEDGER
+    store.delete(CLAUDE_ID)
+    before = ledger.read_bytes()
+    assert store.imports.run(str(claude), dry_run=True).counts["deleted"] == 1
+    assert ledger.read_bytes() == before
+
+
+def test_deleted_child_does_not_come_back(store: Store, claude: Path) -> None:
+    """Its root goes on."""
+    store.imports.run(str(claude))
+    child = f"{CLAUDE_ID}/{max(children(store, CLAUDE_ID))}"
+    store.delete(child, force=True)
+    grow(claude)
+    counts = store.imports.run(str(claude)).counts
+    assert (counts["deleted"], counts["updated"]) == (1, 1)
+    assert store.load(child) is None
+
+
+def test_restored_session_grows_again(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    store.delete(CLAUDE_ID)
+    assert store.imports.run(str(claude)).counts["deleted"] == 1
+    store.trash.undelete(store.trash.deleted()[0].name)
+    grow(claude)
+    counts = store.imports.run(str(claude)).counts
+    assert (counts["deleted"], counts["updated"]) == (0, 1)
+    assert contents(store, CLAUDE_ID)[-1] == "One more thing"
+
+
+def test_index_and_cursors_can_be_lost(tmp_path: Path, claude: Path) -> None:
+    """The ledger is a file of its own. `rm -r` in the home is a deletion too."""
+    home = tmp_path / "own"
+    with Store.open(home, background=False) as store:
+        store.imports.run(str(claude))
+    shutil.rmtree(home / ROOT.dir)
+    for path in home.glob(f"{layout.INDEX_DB}*"):
+        path.unlink()
+    with Store.open(home, background=False) as store:
+        assert store.imports.run(str(claude)).counts["deleted"] == 1
+        assert CLAUDE_ID not in roots(store)
+        assert store.check().is_clean
+
+
+def test_ledger_is_completed_by_the_next_import(store: Store, claude: Path) -> None:
+    """A crash may lose it, or leave half a line. Every session that an import finds here is added."""
+    store.imports.run(str(claude))
+    ledger = store.home / layout.IMPORT_LEDGER
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole[: len(whole) // 2])
+    grow(claude)
+    store.imports.run(str(claude), overwrite=True)
+    assert ImportLedger(store._core).was_imported(ROOT, "claude-code", CLAUDE_ID)
+    store.delete(CLAUDE_ID)
+    assert store.imports.run(str(claude)).counts["deleted"] == 1
+
+
+def test_other_session_with_the_id_of_a_deleted_one_is_kept(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    store.delete(CLAUDE_ID)
+    store.save(make_session(CLAUDE_ID))
+    counts = store.imports.run(str(claude)).counts
+    assert (counts["deleted"], counts["kept"]) == (3, 1)  # its children were deleted with it
+
+
+def test_branches_that_an_import_removed_come_back_with_the_source(store: Store, tmp_path: Path) -> None:
+    """ChatGPT: the current branch is in the root. Nobody deleted the child that was removed for that."""
+    export = make_chatgpt(tmp_path / "chatgpt")
+    path = export / "conversations.json"
+    first = path.read_bytes()
+    store.imports.run(str(export))
+    before = children(store, "conv-1")
+    conversations = json.loads(first)
+    mapping = conversations[0]["mapping"]
+    leaves = [id for id, node in mapping.items() if not node["children"] and id != conversations[0]["current_node"]]
+    for current in (leaves[0], conversations[0]["current_node"]):
+        conversations[0]["current_node"] = current
+        path.write_text(json.dumps(conversations))
+        assert store.imports.run(str(export)).counts["deleted"] == 0
+    assert children(store, "conv-1") == before
+
+
+# -- renamed --------------------------------------------------------------------------------------------
+
+
+def test_renamed_session_grows_under_its_new_name(store: Store, claude: Path) -> None:
+    """It is not imported a second time, and its children are still its children."""
+    store.imports.run(str(claude))
+    store.rename(CLAUDE_ID, "my-shop")
+    before_children = children(store, "my-shop")
+    before = roots(store)
+    assert store.imports.run(str(claude)).counts["new"] == 0
+    for number in range(2):  # the first reads the whole file, the second only the new line
+        grow(claude, f"u{number + 20}", f"Line {number}")
+        counts = store.imports.run(str(claude)).counts
+        assert (counts["updated"], counts["new"], counts["kept"]) == (1, 0, 0)
+        assert contents(store, "my-shop")[-1] == f"Line {number}"
+    assert roots(store) == before
+    assert children(store, "my-shop") == before_children
+    assert store.imports.origin("my-shop") == ("claude-code", CLAUDE_ID)
+
+
+def test_session_renamed_twice_grows(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    store.rename(CLAUDE_ID, "one")
+    store.imports.run(str(claude))
+    store.rename("one", "two")
+    grow(claude)
+    assert store.imports.run(str(claude)).counts["new"] == 0
+    assert contents(store, "two")[-1] == "One more thing"
+    store.delete("two")
+    grow(claude, "u30")
+    assert store.imports.run(str(claude)).counts["deleted"] == 1
+    assert not roots(store) & {CLAUDE_ID, "one", "two"}
+
+
+# -- copied ---------------------------------------------------------------------------------------------
+
+
+def test_copy_is_not_the_imported_session(store: Store, claude: Path) -> None:
+    """`cp -r` copies the receipt too, `grovefs fork` does not: neither copy grows, also if the original is deleted."""
+    store.imports.run(str(claude))
+    store.fork(CLAUDE_ID, "forked")
+    copy = store.home / "sessions/copied"
+    shutil.copytree(store.home / "sessions/forked", copy)
+    shutil.copy(store.home / ROOT.path(layout.RECEIPT), copy / layout.RECEIPT)
+    for path in copy.glob("*.json"):
+        path.write_text(path.read_text().replace('"forked"', '"copied"'))
+    shutil.rmtree(copy / "children", ignore_errors=True)
+    before = contents(store, CLAUDE_ID)
+    assert store.imports.origin("copied") is None
+    grow(claude)
+    store.imports.run(str(claude))
+    assert contents(store, "copied") == contents(store, "forked") == before
+    store.delete(CLAUDE_ID)
+    grow(claude, "u30")
+    assert store.imports.run(str(claude)).counts["deleted"] == 1
+    assert contents(store, "copied") == contents(store, "forked") == before
+
+
+def test_receipt_of_an_older_version_counts(store: Store, claude: Path) -> None:
+    """It does not name its session."""
+    store.imports.run(str(claude))
+    path = store.home / ROOT.path(layout.RECEIPT)
+    receipt = json.loads(path.read_text())
+    del receipt["session"]
+    path.write_text(json.dumps(receipt, indent=2))
+    grow(claude)
+    assert store.imports.run(str(claude)).counts["updated"] == 1
+
+
+def test_ledger_skips_lines_it_cannot_read(store: Store) -> None:
+    write_lines(store.home / layout.IMPORT_LEDGER, [{"root": "a"}, ["x"], {"root": "b", "child": None}])
+    assert not ImportLedger(store._core).was_imported(Location("a"), "codex", "a")
