@@ -217,7 +217,7 @@ def check_row(core: Core, loaded: LoadedSession, comparison: FulltextComparison)
         yield Finding("missing-row", location.dir, "not in the index", reindex)
         return
     facts = session_reader.facts_on_disk(core.disk, loaded, loaded.pair.version)
-    texts = fulltext.texts_of(facts.entry.title, facts.summary, facts.messages)
+    texts = fulltext.texts_of(facts.entry.title, facts.summary, loaded.main.data["messages"])
     indexed, expected = ((render_entry(source.entry), source.append_offsets, source.preview) for source in (row, facts))
     if indexed != expected:
         yield Finding("stale-row", location.dir, "the index differs from the files", reindex)

@@ -25,6 +25,7 @@ from store.documents.json_splice import splice
 from store.history.versions import KnownChange
 from store.index.catalog import CatalogRow, IndexUpdate
 from store.index.change_feed import What
+from store.index.prepared_messages import PreparedMessages
 from store.layout import Location
 from store.model.session import Session
 from store.model.timestamp import Timestamp, clip_ns
@@ -51,13 +52,14 @@ class Commits:
         moves: Sequence[tuple[str, str]] = (),
         label: str = "",
         note: str = "",
+        prepared: PreparedMessages | None = None,
     ) -> None:
         """Commit both documents, or only session.json if `side` is None.
 
         `record` is the merged session. Pass `row`, the session's row, if no message has changed:
         its message rows are then not touched. `request` describes the write of session.json. The
         sidecar is replaced first: a crash in between leaves a sidecar at least as new as the
-        messages. `label` and `note` describe the change in the history.
+        messages. `label` and `note` describe the change in the history. With `prepared`, `main.data` has no messages.
         """
         location = pair.location
         files = [*kept]
@@ -72,13 +74,21 @@ class Commits:
         notes = {location.dir: note} if note else {}
         known = {location.path(layout.SESSION): KnownChange(clip_ns(main.record.updated_at.ns))}
         commit = Commit(location, files, moves, dirs=dirs, label=label, notes=notes, known=known)
-        self.run(commit, self._plan(commit, main, record, row), what)
+        self.run(commit, self._plan(commit, main, record, row, prepared), what)
 
-    def _plan(self, commit: Commit, main: Document, record: Session, row: CatalogRow | None) -> IndexUpdate:
+    def _plan(
+        self,
+        commit: Commit,
+        main: Document,
+        record: Session,
+        row: CatalogRow | None,
+        prepared: PreparedMessages | None,
+    ) -> IndexUpdate:
         location = commit.location
         has_attachments = self._will_have_attachments(commit, row)
         if row is None:
-            return self.core.index.plan(session_reader.facts(location, main, record, has_attachments=has_attachments))
+            facts = session_reader.facts(location, main, record, has_attachments=has_attachments, prepared=prepared)
+            return self.core.index.plan(facts)
         entry = session_reader.entry_of(record, location, row.entry.message_count, has_attachments=has_attachments)
         preview = row.preview.with_owner(record.metadata)
         offsets = session_reader.offsets_of(main, location)

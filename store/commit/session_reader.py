@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from store.documents.sidecar import is_stale, overlay
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.index.catalog import NO_VERSION, SessionFacts, Version, read_version
 from store.index.database import now_ns
+from store.index.fulltext import Message
+from store.index.prepared_messages import PreparedMessages
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
@@ -179,19 +182,21 @@ def facts(
     version: Version = NO_VERSION,
     *,
     has_attachments: bool,
+    prepared: PreparedMessages | None = None,
 ) -> SessionFacts:
     """Everything the index stores about a session.
 
-    Its identity comes from the path, not from the document.
+    Its identity comes from the path, not from the document. With `prepared` the messages in `main.data` are not used.
     """
-    messages: list[dict[str, Any]] = main.data["messages"]
+    messages: Sequence[Message] = prepared.rows if prepared is not None else main.data["messages"]
+    preview = prepared.preview if prepared is not None else Preview().with_messages(main.data["messages"])
     return SessionFacts(
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments),
         version=version,
         append_offsets=offsets_of(main, location),
         summary=summary_of(record),
-        preview=Preview().with_owner(record.metadata).with_messages(messages),
+        preview=preview.with_owner(record.metadata),
         messages=messages,
     )
 

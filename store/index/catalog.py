@@ -65,7 +65,7 @@ class CatalogRow:
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """Everything the index stores about a session. `messages` as parsed from session.json."""
+    """Everything the index stores about a session. `messages` as parsed from session.json, or prepared from it."""
 
     location: Location
     entry: IndexEntry
@@ -73,7 +73,7 @@ class SessionFacts:
     append_offsets: AppendOffsets | None
     summary: str
     preview: Preview
-    messages: Sequence[dict[str, Any]]
+    messages: Sequence[fulltext.Message]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ message that only moved keeps its number; newer texts have higher numbers.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import orjson
@@ -23,16 +24,18 @@ from store.model.timestamp import Timestamp, clip_ns, ns_of
 
 LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
 LARGE_TEXT = 1 << 20  # characters
+_SHORT_TEXT = 1000  # characters; Python keeps objects up to this size together
+T = TypeVar("T", str, str | None)
 Columns = tuple[str, str | None, int | None, str | None, int]  # role, message id, created_ns, tools, digest
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
 def plan_session(
-    db: apsw.Connection, key: int | None, title: str, summary: str, messages: Sequence[dict[str, Any]]
+    db: apsw.Connection, key: int | None, title: str, summary: str, messages: Sequence[Message]
 ) -> TextUpdate:
     """Plan the rows of a session; `key` is None if it has none yet. Unchanged messages are left alone."""
-    return _plan(db, None if key is None else key << SHIFT, 0, LAST_ROW, texts_of(title, summary, messages))
+    return _plan(db, None if key is None else key << SHIFT, 0, LAST_ROW, _rows_of(title, summary, messages))
 
 
 def plan_title(db: apsw.Connection, key: int, title: str, summary: str) -> TextUpdate:
@@ -117,10 +120,49 @@ class SearchRow:
             f"{self.title}\n{self.summary}" if self.source is None else search_text.message_text(self.source)
         )
 
+    def size(self, row: int) -> PieceSize:
+        """The size of what a transcript shows of it, at this row of its session."""
+        return transcript_sizes.measure(row, self.transcript_source)
+
     @property
     def transcript_source(self) -> str | dict[str, Any]:
         """The part of it that a transcript shows."""
         return self.summary if self.source is None else self.source
+
+
+class PreparedRow:
+    """The row of a message, computed in advance: the message itself need not be kept until the row is written."""
+
+    __slots__ = ("_columns", "_size", "_text", "digest")
+
+    def __init__(self, message: dict[str, Any], index: int) -> None:
+        row = _text_of(message)
+        role, id, created_ns, tools, self.digest = row.columns()
+        self._columns = (sys.intern(role), _own_copy(id), created_ns, tools, self.digest)
+        self._text, self._size = _own_copy(row.indexed()), row.size(1 + index)
+
+    @property
+    def message_id(self) -> str | None:
+        return self._columns[1]
+
+    def columns(self) -> Columns:
+        return self._columns
+
+    def indexed(self) -> str:
+        return self._text
+
+    def size(self, row: int) -> PieceSize:
+        return self._size
+
+
+def _own_copy(text: T) -> T:
+    """A copy of a short string. One from the message would keep the memory around it from being freed."""
+    return (
+        text.encode(errors="surrogatepass").decode(errors="surrogatepass") if text and len(text) < _SHORT_TEXT else text
+    )
+
+
+Message = dict[str, Any] | PreparedRow
 
 
 class TextUpdate(NamedTuple):
@@ -149,7 +191,9 @@ class TextUpdate(NamedTuple):
 NO_TEXTS = TextUpdate((), (), (), (), ())
 
 
-def _plan(db: apsw.Connection, base: int | None, first: int, last: int, wanted: Sequence[SearchRow]) -> TextUpdate:
+def _plan(
+    db: apsw.Connection, base: int | None, first: int, last: int, wanted: Sequence[SearchRow | PreparedRow]
+) -> TextUpdate:
     """Compare the wanted content of the rows from `first` to `last` with the present rows."""
     present = _present(db, base, first, last) if base is not None else {}
     changed = [
@@ -164,7 +208,7 @@ def _plan(db: apsw.Connection, base: int | None, first: int, last: int, wanted: 
     moved = [(row, text.columns(), free[text.digest].pop()) for row, text in changed if free.get(text.digest)]
     elsewhere = {row for row, _, _ in moved}
     new = [(row, text.columns(), text.indexed()) for row, text in changed if row not in elsewhere]
-    sizes = [(row, transcript_sizes.measure(row, text.transcript_source)) for row, text in changed]
+    sizes = [(row, text.size(row)) for row, text in changed]
     return TextUpdate(stale, moved, new, [number for numbers in free.values() for number in numbers], sizes)
 
 
@@ -227,7 +271,8 @@ def _instant(created_at: str) -> int:
 
 
 def _digest(value: Any) -> int:
-    return int.from_bytes(blake2b(orjson.dumps(value), digest_size=8).digest(), signed=True)
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), signed=True)
 
 
 # -- verification ---------------------------------------------------------------------------------
@@ -236,6 +281,10 @@ def _digest(value: Any) -> int:
 def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> list[SearchRow]:
     """The rows that a session should have, in order."""
     return [_session_text(title, summary), *map(_text_of, messages)]
+
+
+def _rows_of(title: str, summary: str, messages: Sequence[Message]) -> list[SearchRow | PreparedRow]:
+    return [_session_text(title, summary), *(m if isinstance(m, PreparedRow) else _text_of(m) for m in messages)]
 
 
 def rows_match(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:

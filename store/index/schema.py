@@ -89,7 +89,7 @@ CREATE TABLE texts (                 -- one row per row of the full-text table `
     message_id TEXT,
     created_ns INTEGER,
     tools TEXT,                      -- names of the tools that the message calls or answers, between spaces
-    digest INTEGER NOT NULL          -- of the message's JSON; if equal, the row is up to date
+    digest INTEGER NOT NULL          -- of the message's JSON, keys sorted; if equal, the row is up to date
 ) STRICT;
 CREATE UNIQUE INDEX texts_number ON texts (number);
 CREATE TABLE pieces (                -- sizes of the parts of a transcript

@@ -20,6 +20,7 @@ from store.documents import json_text, secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.documents.json_splice import splice
 from store.errors import InvalidContent, InvalidName, Problem
+from store.index.prepared_messages import PreparedMessages
 from store.layout import Location
 from store.sessions import artifacts
 from store.transfer.digests import HashedChunks
@@ -63,25 +64,24 @@ class DraftSaver:
         with self.core.locked(draft.location):
             pair = self.core.read(draft.location)
             known = load_receipt(self.core.disk, draft.location)
-            decision = self._decide(draft, receipt, known, pair, main.data, overwrite=overwrite)
+            decision = self._decide(draft, receipt, known, pair, overwrite=overwrite)
             if decision.state in ("new", "updated") and not dry_run:
-                full = replace(
-                    receipt,
-                    messages=digest_messages(main.data),
-                    members=digest_members(main.data),
-                    cursor=draft.cursor,
-                )
+                messages, members = _message_digests(draft, main), digest_members(main.data)
+                full = replace(receipt, messages=messages, members=members, cursor=draft.cursor)
+                prepared = draft.messages.prepared if draft.messages is not None else None
                 if decision.merged is not None:
-                    main, side = self._merged(pair, decision.merged)
-                self._commit(draft, full, known, pair, main, side, overwrite=overwrite)
+                    (main, side), prepared = self._merged(pair, decision.merged), None
+                self._commit(draft, full, known, pair, main, side, prepared, overwrite=overwrite)
         followed = draft.cursor["file"]["path"] if draft.cursor else None
         return ImportOutcome(draft.location, decision.state, draft.path, decision.reason, followed)
 
     def _checked(self, draft: SessionDraft) -> tuple[Document, bytes]:
         layout.check_new(draft.location)
         path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
-        if draft.data is not None:
+        if draft.data is not None and draft.messages is not None and draft.messages.is_valid:
             main = documents.validate_rendered(draft.main, draft.data, path, limit=limit)
+        elif draft.data is not None:
+            main = parse_document(draft.main, path, limit=limit)  # raises: a message is not valid
         else:
             main = _without_keys(draft.main, path, limit)
         problem = documents.identity_problem(main, draft.location)
@@ -92,8 +92,8 @@ class DraftSaver:
             _check_name(file.name)
             if file.name in layout.RECORDS:
                 artifacts.parse_record(file.name, b"".join(file.read()), draft.location.path(file.name), limit=limit)
-        if draft.data is not None:  # the same as below, without a copy of the messages
-            return main, json_text.render({**draft.data, "messages": []})
+        if draft.data is not None:  # the same as below: there are no messages in it
+            return main, json_text.render(draft.data)
         if draft.side is None:
             return main, sidecar.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
@@ -106,7 +106,6 @@ class DraftSaver:
         receipt: Receipt,
         known: Receipt | None,
         pair: DocumentPair,
-        source: dict[str, Any],
         *,
         overwrite: bool,
     ) -> _Decision:
@@ -123,6 +122,7 @@ class DraftSaver:
             return _Decision("updated" if self.changed(draft.location, receipt.files) else "unchanged")
         if known.files == receipt.files:
             return _Decision("unchanged")
+        source = orjson.loads(draft.main)
         changed = self.changed(draft.location, {name: known.files[name] for name in layout.DOCUMENTS})
         if changed is None and _count_lost(pair.main.data, source, draft.moved) == 0:
             return _Decision("updated", self._kept_files(draft, known, receipt))
@@ -189,6 +189,7 @@ class DraftSaver:
         pair: DocumentPair,
         main: Document,
         side: bytes,
+        prepared: PreparedMessages | None,
         *,
         overwrite: bool,
     ) -> None:
@@ -204,7 +205,7 @@ class DraftSaver:
         files.append(self._new_file(draft.location, layout.RECEIPT, text))
         over = parse_document(side, draft.location.path(layout.RUNTIME))
         record = sidecar.overlay(main.record, over.record)
-        self.commits.commit_session(pair, main, record, side, "saved", kept=files)
+        self.commits.commit_session(pair, main, record, side, "saved", kept=files, prepared=prepared)
 
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
@@ -222,6 +223,10 @@ def _members_of(pair: DocumentPair) -> dict[str, Any]:
     loaded = session_reader.parse(pair)
     dump = loaded.session.model_dump(warnings=False)
     return {**sidecar.merged_main(loaded.main.data, dump, dump), "messages": loaded.main.data["messages"]}
+
+
+def _message_digests(draft: SessionDraft, main: Document) -> dict[str, str]:
+    return draft.messages.digests() if draft.messages is not None else digest_messages(main.data)
 
 
 def _without_keys(raw: bytes, path: str, limit: int) -> Document:

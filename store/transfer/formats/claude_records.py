@@ -271,6 +271,7 @@ class ClaudeReader:
     def draft(self) -> SessionDraft:
         self.finish()
         cursor = make_cursor(self.source, self.path, self._position, self)
+        self._parents, self._places, self._since_prompt = {}, {}, {}  # frees the ids of all records
         return self.root.build(fallback=self.fallback(), moved=self._queue.delivered, cursor=cursor)
 
     def dump(self) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.digests import sha256_of
+from store.transfer.formats.built_messages import BuiltMessages
 from store.transfer.formats.coerce import BadRecord, make_id
 from store.transfer.formats.source import Source
 
@@ -65,7 +66,8 @@ class SessionDraft:
     format: str
     source_id: str  # its id in the source
     path: str  # the file it was read from
-    data: dict[str, Any] | None = None  # what `main` was rendered from; None: it is a text of the source
+    data: dict[str, Any] | None = None  # its members, without messages; None: `main` is a text of the source
+    messages: BuiltMessages | None = None  # with `data`: what is known of the messages
     side: bytes | None = None  # runtime.json, if the source has one
     files: tuple[SourceFile, ...] = ()
     updated_at: Timestamp | None = None  # of its last record

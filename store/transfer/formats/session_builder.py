@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import orjson
@@ -20,6 +21,7 @@ from store.documents import attachment_names
 from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
+from store.transfer.formats.built_messages import BuiltMessages
 from store.transfer.formats.call_logs import CallLogs
 from store.transfer.formats.coerce import (
     BadRecord,
@@ -35,6 +37,9 @@ from store.transfer.formats.prompt_title import title_of_command, title_of_promp
 from store.transfer.formats.source import MAX_LINE_BYTES, Line
 
 RECORDS = "records"
+# How a document is rendered. No string contains a newline, so the first is found nowhere else.
+_MESSAGES = b'\n  "messages": '
+_NO_MESSAGES = _MESSAGES + b"[]"
 INTERRUPTION = "[Request interrupted"  # how Claude Code begins the notice of an interruption
 MAX_UNMAPPED_BYTES = 32 * 1024  # per message; a record with more is kept in records.jsonl
 
@@ -253,11 +258,18 @@ class SessionBuilder:
         for name, lines in self.logs.files().items():
             self.add_file(name, lambda lines=lines: (lines,))  # type: ignore[misc]
         document = self._document(fallback)
-        self.messages, self._records = [], []  # the draft holds them now, and is freed when it is saved
+        # What the draft has is not held here any more, and what refers to messages must not keep them in memory.
+        self._records, self._ids, self.logs = [], set(), CallLogs()
+        main = BytesIO()  # without a copy of the whole text, as a join of its parts would need
+        head, tail = codec.render({**document, "messages": []}).split(_NO_MESSAGES, 1)
+        main.write(head + _MESSAGES)
+        built = BuiltMessages(self.messages, main)
+        main.write(tail)
         return SessionDraft(
             location=self.location,
-            main=codec.render(document),
+            main=main.getvalue(),
             data=document,
+            messages=built,
             format=self.format,
             source_id=self.source_id,
             path=self.path,

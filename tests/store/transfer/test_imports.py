@@ -125,7 +125,7 @@ def test_unchanged_source_is_not_read_again(store: Store, claude: Path, monkeypa
     assert store.imports.run(str(claude)).counts == {"unchanged": 4}
     assert read == []
     store.delete(CLAUDE_ID)
-    assert store.imports.run(str(claude)).counts == {"new": 4}  # a deleted session comes back
+    assert store.imports.run(str(claude), deleted=True).counts == {"new": 4}
     assert read
 
 
