@@ -152,8 +152,8 @@ class OutsideEdits:
     def _settle_all(self, units: Iterable[str], *, ask: bool, waiting: Sequence[str] = ()) -> list[str]:
         """`waiting` are edits found earlier, which count too."""
         found = {unit: edits for unit in units if (edits := self.find(unit)) or self.missing(unit)}
-        if sum(map(len, found.values())) > MAX_UNASKED:  # commits of other processes may be among them
-            found = {unit: self._find_locked(unit) for unit in found}
+        # Commits that other processes are making may be among them, and must not count.
+        found = {unit: self._find_locked(unit) if edits else [] for unit, edits in found.items()}
         paths = sorted({*waiting, *(edit.path for edits in found.values() for edit in edits)})
         if not found and not waiting:
             self._replica.set_waiting([])

@@ -13,6 +13,8 @@ from store import InboxMessage, Message, Session, Store
 from store.disk.file import Stamp
 from store.disk.rejects import Rejects
 from store.errors import Protected
+from store.grove.outside import MAX_UNASKED
+from store.grove.row_plan import OutsideEdit
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
 
@@ -434,3 +436,34 @@ def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
             assert texts(again, "s") == ["new"]
             assert os.listdir(again.home / ".grovefs/tmp") == []
             assert_same_and_clean(a, again)
+
+
+def test_commits_of_other_processes_do_not_count_as_edits(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look without the lock sees a file that is in place and not recorded yet. An edit is published all the same."""
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        a.save(Session.new("s", "m"))
+        outside = agreement_of(a).outside
+        real, disk = outside.find, a._core.disk
+
+        def find(unit: str) -> list[OutsideEdit]:
+            stamp = disk.stamp(DOCUMENT)
+            assert stamp is not None
+            looks.append(unit)
+            return (
+                real(unit)
+                if looks.count(unit) > 1 or unit != "sessions/s"
+                else [OutsideEdit(DOCUMENT, stamp, "00", "11", b"")]
+            )
+
+        looks: list[str] = []
+        monkeypatch.setattr(outside, "find", find)
+        for _ in range(MAX_UNASKED + 1):
+            looks.clear()
+            assert settle(a) == 0
+        monkeypatch.setattr(outside, "find", real)
+        text = edit(a, DOCUMENT, titled("edited"))
+        assert settle(a) == 0
+        assert (a.home / DOCUMENT).read_bytes() == text
+        assert_same_and_clean(a)
