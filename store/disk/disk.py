@@ -23,7 +23,7 @@ from typing import Literal
 from store import layout
 from store.disk.file import DirEntry, File, NewFile, Stamp, Temp, storable_mode
 from store.disk.file_io import iter_chunks, read_all, write_all
-from store.disk.syscalls import TO_READ, birth_ns, clone_file, exchange, open_beneath
+from store.disk.syscalls import TO_READ, birth_ns, clone_file, exchange, open_beneath, syncfs
 from store.errors import Busy, Closed, Corrupt, InvalidName, Problem
 
 Durability = Literal["full", "normal"]
@@ -539,6 +539,22 @@ class Disk:
         self.remove(target)
         times = (before.st_atime_ns, before.st_mtime_ns)
         os.utime(layout.SESSIONS, ns=times, dir_fd=self._fd, follow_symlinks=False)
+
+    @contextmanager
+    def synced_once(self) -> Iterator[None]:
+        """Sync nothing inside, and the whole filesystem at the end: for many new files, while nobody else writes.
+
+        After a power failure inside, what was written may be missing or empty.
+        """
+        durability, self.durability = self.durability, "normal"
+        try:
+            yield
+        finally:
+            self.durability = durability
+        if durability == "full":
+            self.step("sync-all")
+            with self.open_dir("") as fd:
+                syncfs(fd)
 
     def fsync(self, fd: int, name: str) -> None:
         if self.durability == "full":

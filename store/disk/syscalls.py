@@ -86,3 +86,10 @@ def clone_file(source: int, target: int) -> bool:
             return False
         raise
     return True
+
+
+def syncfs(fd: int) -> None:
+    """Sync everything on the filesystem of an open file or directory."""
+    if _libc.syncfs(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -48,6 +48,8 @@ def attach(core: Core) -> Agreement:
     from store.grove.connection import GroveServer
 
     replica = Replica(core.home)
+    if not replica.cursors():  # joining was interrupted: files that were not synced may be empty after a power failure
+        replica.forget_stamps()
     return GroveAgreement(core, replica, GroveServer(replica))
 
 

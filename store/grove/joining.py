@@ -12,6 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,6 +178,15 @@ class JoinOperation:
                 replica.record_agreed([agreed], {})
 
     def _fetch(self, connection: Any, replica: Replica, plan: JoinPlan) -> None:
+        """Get what the grove has. Where nothing of this home is replaced, it is synced once, at the end.
+
+        After a power failure before that, the log brings everything again: no cursor is set yet.
+        """
+        replaces = bool(plan.units("conflict") or plan.units("discard"))
+        with nullcontext() if replaces else self.core.disk.synced_once():
+            self._fetch_units(connection, replica, plan)
+
+    def _fetch_units(self, connection: Any, replica: Replica, plan: JoinPlan) -> None:
         wanted = {*plan.units("fetch"), *plan.units("conflict"), *plan.units("discard")}
         done = 0
         for rows in _iter_pages(connection):

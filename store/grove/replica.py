@@ -332,6 +332,11 @@ class Replica:
         self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
         self._acknowledge(agreed.shard, LogPosition(agreed.seq, agreed.token))
 
+    def forget_stamps(self) -> None:
+        """Compare the content of every file again, whatever its stamp."""
+        with self.write(durable=True):
+            self._db.execute("UPDATE files SET inode = 0")
+
     def restamp(self, unit: str, path: str, file: AgreedFile) -> None:
         """Record the new stamp of a file whose content did not change."""
         with self.write():

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from store import Message, ReadOnly, Session, Store
+from store.disk import syscalls
 from store.errors import InvalidName, StoreError, Unreachable
 from store.grove import administration
-from store.grove.replica import Replica, is_joined
+from store.grove.replica import LogPosition, Replica, is_joined
 from tests.grove.groves import assert_clean, create, files, join, wait_equal, wait_until
 
 
@@ -231,3 +234,67 @@ def test_a_dry_run_creates_nothing_where_there_is_no_home(tmp_path: Path, url: s
         assert plan.units("fetch") == ["sessions/s"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "one"]
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_new_host_syncs_once(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it says that it has everything. A home with a text that the grove's replaces syncs every file."""
+    home_with(tmp_path / "one", a="first", b="second")
+    for name in ("one", "full"):
+        with Store.open(tmp_path / name, background=False) as store:
+            store.state.save_json("facts", "f", name)
+    create(url)
+    join(tmp_path / "one", url)
+    done: list[str] = []
+    real, set_cursors = syscalls.syncfs, Replica.set_cursors
+
+    def note_sync(fd: int) -> None:
+        done.append("synced")
+        real(fd)
+
+    def note_end(self: Replica, positions: Mapping[int, LogPosition]) -> None:
+        done.append("ready")
+        set_cursors(self, positions)
+
+    monkeypatch.setattr("store.disk.disk.syncfs", note_sync)
+    monkeypatch.setattr(Replica, "set_cursors", note_end)
+    join(tmp_path / "two", url)
+    join(tmp_path / "full", url)
+    assert done == ["synced", "ready", "ready"]
+    with (
+        Store.open(tmp_path / "one") as one,
+        Store.open(tmp_path / "two") as two,
+        Store.open(tmp_path / "full") as full,
+    ):
+        wait_equal(one, two, full)
+        assert_clean(one, two, full)
+
+
+@pytest.mark.warns
+def test_files_that_a_power_failure_has_emptied_while_joining_come_again(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although they have the size and the time that they had."""
+
+    class PowerFailure(BaseException):
+        pass
+
+    def fail(*args: object) -> None:
+        raise PowerFailure
+
+    home_with(tmp_path / "one", a="first", b="second")
+    create(url)
+    join(tmp_path / "one", url)
+    with monkeypatch.context() as patch:
+        patch.setattr("store.disk.disk.syncfs", fail)
+        with pytest.raises(PowerFailure):
+            join(tmp_path / "two", url)
+    document = tmp_path / "two/sessions/a/session.json"
+    info = document.stat()
+    document.write_bytes(b"\0" * info.st_size)
+    os.utime(document, ns=(info.st_mtime_ns, info.st_mtime_ns))
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        wait_equal(one, two)
+        two.append("a", [Message.user("goes on")])
+        wait_until(lambda: one.search("goes on"))
+        wait_equal(one, two)
+        assert_clean(one, two)
