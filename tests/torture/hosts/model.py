@@ -310,6 +310,8 @@ def _may_be_stale(state: GroveState, event: Event) -> bool:
         session = state.find(event.deed.target)
         others = {claim.word for claim in session.claims if claim.host not in (event.host, "")} if session else set()
         return not others & set(value)
+    if name == "edit_outside":  # of a session that another host has deleted: the text is not published
+        return state.find(event.deed.target) is None
     return name in ("hold", "pin", "unpin", "remove_outside") or (name == "drain" and not value)
 
 
