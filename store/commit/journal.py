@@ -82,7 +82,7 @@ class Journal:
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
         agreed: Sequence[AgreedVersion] = commit.agreed
-        written: dict[str, Stamp | None] = {}  # the stamps of an agreed commit's files, before they are in place
+        written: dict[str, Stamp | None] = {}  # the stamps of the new files before they are in place
         is_shared = not agreed and self.agreement().is_joined
         syncing: _Syncing | None = None
         try:
@@ -94,8 +94,7 @@ class Journal:
                 syncing = _Syncing(self.disk, temps)
                 agreed = self._agree(commit, temps)
                 syncing.wait()
-            if agreed:
-                written = {file.path: self.disk.stamp(temp) for file, temp in zip(commit.files, temps, strict=True)}
+            written = {file.path: self.disk.stamp(temp) for file, temp in zip(commit.files, temps, strict=True)}
             self._record(commit, moves, agreed, durable=bool(created) or not commit.is_atomic)
             for source, target in commit.links:
                 self.disk.link(source, target)
@@ -109,16 +108,22 @@ class Journal:
             self._roll_back(commit, moves, temps, created, error)
             raise
         sync_error = self._sync(moves, created)
-        stamps = {file.path: self.disk.stamp(_where_now(file.path, commit.moves)) for file in commit.files}
-        ours = stamps
-        if agreed:  # a file that another program has replaced already is not what was agreed to
-            ours = {path: now if is_same_content(now, written[path]) else None for path, now in stamps.items()}
-        is_recorded = self.history.add(versions, ours, {version.unit: version.number for version in agreed})
+        stamps = {path: self._stamp_of(_where_now(path, commit.moves), before) for path, before in written.items()}
+        is_recorded = self.history.add(versions, stamps, {version.unit: version.number for version in agreed})
         self._finish(commit, index, stamps, is_recorded=is_recorded)
         if agreed:
-            self.agreement().record(agreed, ours)
+            self.agreement().record(agreed, stamps)
         if sync_error is not None:
             raise unsynced_error(sync_error, commit.location.dir) from sync_error
+
+    def _stamp_of(self, path: str, before: Stamp | None) -> Stamp | None:
+        """The stamp of a new file, which a rename has changed. `before` is the one it had under tmp/.
+
+        If another program has written the file since the rename, it is `before`, which matches no file:
+        index, history and grove then notice the edit, instead of taking it for this commit's text.
+        """
+        now = self.disk.stamp(path)
+        return now if is_same_content(now, before) else before
 
     def _agree(self, commit: Commit, temps: Sequence[str]) -> Sequence[AgreedVersion]:
         self.disk.step("agree")

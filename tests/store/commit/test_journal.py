@@ -167,3 +167,29 @@ def test_entry_is_synced_unless_a_valid_state_is_left_without_it(store: Store, m
     }
     for name, (change, expected) in changes.items():
         assert synced_entries(store, monkeypatch, change) == expected, name
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_an_edit_on_disk_right_after_the_rename_is_noticed(home: Path, *, is_replaced: bool) -> None:
+    """Another program writes the document before the commit has looked at it again: its text is not taken for ours."""
+    path = home / PATH
+    edits: list[Callable[[bytes], object]] = []
+
+    def edit_before_sync(name: str) -> None:
+        if name == "sync-dir" and edits:
+            edits.pop()(path.read_bytes().replace(b"msg-0", b"edited"))
+
+    def replace(raw: bytes) -> None:
+        (home / "new").write_bytes(raw)
+        (home / "new").rename(path)
+
+    with Store.open(home, background=False, step=edit_before_sync) as store:
+        store.save(make_session("s1"))
+        edits.append(replace if is_replaced else path.write_bytes)
+        store.append("s1", [Message.user("appended")])
+        assert b"edited" in path.read_bytes()
+        store.append("s1", [Message.user("later")])
+        assert [match.location for match in store.search("edited")] == [LOCATION]
+        texts = [store.history.read(version).main or b"" for version in store.history.log("s1")]
+        assert [b"edited" in text for text in texts] == [True, True, False, False]
+        assert store.check().is_clean

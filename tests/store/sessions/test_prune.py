@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -138,7 +139,7 @@ def test_a_tree_with_an_unreadable_session_is_kept(store: Store, home: Path) -> 
     broken[1].write_bytes(b"{")
     assert store.prune.apply(plan).deleted == []
     for path in broken:
-        path.unlink()
+        shutil.rmtree(path.parent)
     store.check(repair=True)
 
 
