@@ -64,7 +64,7 @@ class DraftSaver:
         with self.core.locked(draft.location):
             pair = self.core.read(draft.location)
             known = load_receipt(self.core.disk, draft.location)
-            decision = self._decide(draft, receipt, known, pair, overwrite=overwrite)
+            decision = self._decide(draft, main.raw, receipt, known, pair, overwrite=overwrite)
             if decision.state in ("new", "updated") and not dry_run:
                 messages, members = _message_digests(draft, main), digest_members(main.data)
                 full = replace(receipt, messages=messages, members=members, cursor=draft.cursor)
@@ -103,18 +103,20 @@ class DraftSaver:
     def _decide(
         self,
         draft: SessionDraft,
+        main: bytes,
         receipt: Receipt,
         known: Receipt | None,
         pair: DocumentPair,
         *,
         overwrite: bool,
     ) -> _Decision:
+        """`main` is the session.json of the draft as it may be stored: `draft.main` may contain API keys."""
         if pair.main is None:
             added = {file.name: receipt.files[file.name] for file in draft.files}
             foreign = self.changed(draft.location, added, absent_ok=True)
             return _Decision("kept", f"{foreign} already exists here") if foreign else _Decision("new")
         if known is None:
-            same = pair.main.data == draft.main
+            same = pair.main.data == main
             return _Decision("unchanged") if same else _Decision("kept", "another session with this id exists here")
         if not known.is_from(receipt):
             return _Decision("kept", f"the session with this id was imported from {known.format} {known.source_id}")
@@ -122,7 +124,7 @@ class DraftSaver:
             return _Decision("updated" if self.changed(draft.location, receipt.files) else "unchanged")
         if known.files == receipt.files:
             return _Decision("unchanged")
-        source = orjson.loads(draft.main)
+        source = orjson.loads(main)
         changed = self.changed(draft.location, {name: known.files[name] for name in layout.DOCUMENTS})
         if changed is None and _count_lost(pair.main.data, source, draft.moved) == 0:
             return _Decision("updated", self._kept_files(draft, known, receipt))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from tests.builders import make_session
+from tests.builders import files_below, make_session
 from tests.store.transfer.foreign import PNG, bamboo_document, make_bamboo
 
 
@@ -137,3 +137,23 @@ def test_api_key_is_left_out_and_reported(store: Store, bamboo: Path) -> None:
     session = store.load("older")
     assert session is not None
     assert session.metadata == {"other": "x"}
+
+
+@pytest.mark.parametrize("holder", ["metadata", "llm_config"])
+def test_api_key_is_left_out_of_a_merge(store: Store, bamboo: Path, holder: str) -> None:
+    """The session was changed here and in the source."""
+    path = bamboo / "sessions/older/session.json"
+    document = json.loads(bamboo_document("older", **{holder: {"api_key": "sk-very-secret", "other": "x"}}))
+    path.write_text(json.dumps(document))
+    store.imports.run(str(bamboo))
+    store.update("older", lambda session: setattr(session, "title", "Mine"))
+    document["messages"].append({**document["messages"][0], "id": "m2", "content": "more"})
+    path.write_text(json.dumps(document))
+    assert store.imports.run(str(bamboo)).counts["updated"] == 1
+    merged = store.load("older")
+    assert merged is not None
+    assert (merged.title, [message.id for message in merged.messages]) == ("Mine", ["m1", "m2"])
+    assert not any(b"sk-very-secret" in data for data in files_below(store.home).values())
+    for version in store.history.log("older"):
+        texts = store.history.read(version)
+        assert b"sk-very-secret" not in (texts.main or b"") + (texts.side or b"")
