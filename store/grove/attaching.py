@@ -48,8 +48,7 @@ def attach(core: Core) -> Agreement:
     from store.grove.connection import GroveServer
 
     replica = Replica(core.home)
-    if not replica.cursors():  # joining was interrupted: files that were not synced may be empty after a power failure
-        replica.forget_stamps()
+    replica.distrust_unsynced()
     return GroveAgreement(core, replica, GroveServer(replica))
 
 

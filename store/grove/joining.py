@@ -3,7 +3,8 @@
 A home joins while no other process has it open: a process that does not know of the grove would
 write without asking it. Units that differ from those of the grove are kept as copies. If joining is
 interrupted, following continues where it stopped: what was not fetched is in the log, and what
-was not published stays local until it is changed or published by name.
+was not published stays local until it is changed or published by name. What was fetched and not
+synced is noted: after a power failure it is compared with the log, and never taken for an edit.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,16 +178,17 @@ class JoinOperation:
                 replica.record_agreed([agreed], {})
 
     def _fetch(self, connection: Any, replica: Replica, plan: JoinPlan) -> None:
-        """Get what the grove has. Where nothing of this home is replaced, it is synced once, at the end.
+        """Get what the grove has. Where nothing of this home is replaced, it is synced once, at the end."""
+        replaced = {*plan.units("conflict"), *plan.units("discard")}
+        wanted = {*plan.units("fetch"), *replaced}
+        if replaced:
+            return self._fetch_units(connection, replica, wanted)
+        replica.note_unsynced(wanted)
+        with self.core.disk.synced_once():
+            self._fetch_units(connection, replica, wanted)
+        replica.forget_unsynced(wanted)
 
-        After a power failure before that, the log brings everything again: no cursor is set yet.
-        """
-        replaces = bool(plan.units("conflict") or plan.units("discard"))
-        with nullcontext() if replaces else self.core.disk.synced_once():
-            self._fetch_units(connection, replica, plan)
-
-    def _fetch_units(self, connection: Any, replica: Replica, plan: JoinPlan) -> None:
-        wanted = {*plan.units("fetch"), *plan.units("conflict"), *plan.units("discard")}
+    def _fetch_units(self, connection: Any, replica: Replica, wanted: Collection[str]) -> None:
         done = 0
         for rows in _iter_pages(connection):
             if rows[-1].unit not in wanted:

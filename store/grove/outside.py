@@ -5,6 +5,9 @@ deletion: it is fetched again. Nothing is replaced here without a trace: a text 
 published as it is, is kept as a rejected write before the agreed version comes back, and stays there
 unless a merge has stored it.
 
+A file that was fetched while joining, and not synced, may have been emptied by a power failure. It is
+never published: the agreed version comes back.
+
 The watcher notes units whose directories changed; a sweep looks at all. More than MAX_UNASKED edits
 at once are likely to be a mistake, such as a restored backup: they wait until a person confirms them.
 """
@@ -151,6 +154,8 @@ class OutsideEdits:
 
     def _settle_all(self, units: Iterable[str], *, ask: bool, waiting: Sequence[str] = ()) -> list[str]:
         """`waiting` are edits found earlier, which count too."""
+        for unit in self._replica.unsynced():
+            self._settle(unit)
         found = {unit: edits for unit in units if (edits := self.find(unit)) or self.missing(unit)}
         # Commits that other processes are making may be among them, and must not count.
         found = {unit: self._find_locked(unit) if edits else [] for unit, edits in found.items()}
@@ -189,6 +194,8 @@ class OutsideEdits:
 
         Returns the edits that are to be merged without that lock. Raises Stale.
         """
+        if self._replica.is_unsynced(unit):
+            self._restore_unsynced(unit)
         judge = Judge(self.past, self._core.limit_bytes)
         to_publish: list[OutsideEdit] = []
         texts: dict[str, bytes] = {}
@@ -214,6 +221,17 @@ class OutsideEdits:
             for version in agreed:
                 self._core.history.note_agreed(version.numbers())
         return aside
+
+    def _restore_unsynced(self, unit: str) -> None:
+        """Bring back what is not as it was fetched. What is there instead is kept as rejected: it may be an edit."""
+        for edit in self.find(unit):
+            if not edit.is_new:
+                why = Conflict(
+                    f"{edit.path} is not as it was fetched: joining was interrupted, maybe by a power failure"
+                )
+                log.warning("%s", why)
+                self._put_back(unit, edit, why)
+        self._replica.forget_unsynced([unit])
 
     @property
     def past(self) -> PastTexts:

@@ -32,7 +32,7 @@ from store.index.database import DISK_ERRORS, create_private, disk_errno, requir
 MACHINE_ID = Path("/etc/machine-id")
 
 APPLICATION_ID = 0x47525652  # "GRVR"
-VERSION = 3
+VERSION = 4
 BUSY_MS = 10_000
 _NO_STAMP = Stamp(0, 0, 0, 0)
 
@@ -98,7 +98,12 @@ CREATE TABLE unsure_claims (         -- messages that this home may have claimed
     PRIMARY KEY (unit, path)
 ) STRICT, WITHOUT ROWID;
 """
-_MIGRATIONS = (_SCHEMA, _SECOND, _THIRD)
+_FOURTH = """
+CREATE TABLE unsynced (              -- units whose files a power failure may have emptied: joining was not finished
+    unit TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+"""
+_MIGRATIONS = (_SCHEMA, _SECOND, _THIRD, _FOURTH)
 
 
 class NotJoined(StoreError):
@@ -270,6 +275,7 @@ class Replica:
                 "acknowledged",
                 "behind",
                 "unsure_claims",
+                "unsynced",
             ):
                 self._db.execute(f"DELETE FROM {table}")
             _insert_membership(self._db, membership)
@@ -332,10 +338,31 @@ class Replica:
         self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
         self._acknowledge(agreed.shard, LogPosition(agreed.seq, agreed.token))
 
-    def forget_stamps(self) -> None:
-        """Compare the content of every file again, whatever its stamp."""
-        with self.write(durable=True):
-            self._db.execute("UPDATE files SET inode = 0")
+    def note_unsynced(self, units: Iterable[str]) -> None:
+        """Record units before their files are written without being synced.
+
+        The versions that are recorded afterwards are not in grove.db without this, whenever power fails.
+        """
+        with self.write():
+            self._db.executemany("INSERT OR IGNORE INTO unsynced VALUES (?)", [(unit,) for unit in units])
+
+    def forget_unsynced(self, units: Iterable[str]) -> None:
+        """Record that the files of these units are synced, or have been compared with what was agreed."""
+        with self.write():
+            self._db.executemany("DELETE FROM unsynced WHERE unit = ?", [(unit,) for unit in units])
+
+    def unsynced(self) -> list[str]:
+        """The units whose files a power failure may have emptied."""
+        return [unit for (unit,) in self._rows("SELECT unit FROM unsynced ORDER BY unit")]
+
+    def is_unsynced(self, unit: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM unsynced WHERE unit = ?", (unit,)))
+
+    def distrust_unsynced(self) -> None:
+        """Compare the content of the files of these units again, whatever their stamps."""
+        if self.unsynced():
+            with self.write(durable=True):
+                self._db.execute("UPDATE files SET inode = 0 WHERE unit IN (SELECT unit FROM unsynced)")
 
     def restamp(self, unit: str, path: str, file: AgreedFile) -> None:
         """Record the new stamp of a file whose content did not change."""

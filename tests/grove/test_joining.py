@@ -269,11 +269,16 @@ def test_a_new_host_syncs_once(tmp_path: Path, url: str, monkeypatch: pytest.Mon
         assert_clean(one, two, full)
 
 
+def newest_versions(url: str) -> list[tuple[str, int]]:
+    with psycopg.connect(url) as connection:
+        return [*connection.execute("SELECT unit, version FROM grove.units ORDER BY unit")]
+
+
 @pytest.mark.warns
 def test_files_that_a_power_failure_has_emptied_while_joining_come_again(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although they have the size and the time that they had."""
+    """Although they have the size and the time that they had. They are not published as edits."""
 
     class PowerFailure(BaseException):
         pass
@@ -282,16 +287,32 @@ def test_files_that_a_power_failure_has_emptied_while_joining_come_again(
         raise PowerFailure
 
     home_with(tmp_path / "one", a="first", b="second")
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.attach("a", b"picture", "image/png")
+        one.state.save_json("facts", "f", 1)
+        for number in range(25):  # more than are published without asking
+            one.state.save_markdown("notes", f"n{number}", "a note")
     create(url)
     join(tmp_path / "one", url)
+    fetched = files(tmp_path / "one")
+    versions = newest_versions(url)
     with monkeypatch.context() as patch:
         patch.setattr("store.disk.disk.syncfs", fail)
         with pytest.raises(PowerFailure):
             join(tmp_path / "two", url)
-    document = tmp_path / "two/sessions/a/session.json"
-    info = document.stat()
-    document.write_bytes(b"\0" * info.st_size)
-    os.utime(document, ns=(info.st_mtime_ns, info.st_mtime_ns))
+    emptied = [path for path in fetched if not path.startswith("sessions/b/")]
+    assert any("/attachments/" in path for path in emptied)
+    for number, path in enumerate(emptied):
+        file = tmp_path / "two" / path
+        info = file.stat()
+        file.write_bytes(b"\0" * info.st_size if number % 2 == 0 or path.endswith("session.json") else b"")
+        os.utime(file, ns=(info.st_mtime_ns, info.st_mtime_ns))
+    with Store.open(tmp_path / "two") as two:
+        replica = Replica(two.home)
+        wait_until(lambda: not replica.unsynced())
+        replica.close()
+        wait_until(lambda: files(two.home) == fetched)
+    assert newest_versions(url) == versions
     with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
         wait_equal(one, two)
         two.append("a", [Message.user("goes on")])
