@@ -86,8 +86,7 @@ class DirectoryEntries:
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
         elif path_info.can_be_hidden:
-            self.names.check_may_write(path_info)  # otherwise it would reappear after ten seconds
-            self.names.require_unpinned(path_info)
+            self.names.check_may_hide(path_info)
             info = self.names.stat(path_info.path)
             if info is not None:
                 self.writers.hidden.hide(path_info, info, caller, was_deleted=True)

@@ -417,6 +417,15 @@ class Disk:
                 os.close(fd)
             self.fsync(parent, "sync-dir")
 
+    def require_writable(self) -> None:
+        """Raise OSError if the disk has become read-only.
+
+        Opening a file for writing shows it. statvfs(3) and access(2) do not, if ext4 stopped writing after an error.
+        """
+        directory, _, name = layout.SESSION_LOCKS.rpartition("/")
+        with suppress(FileNotFoundError), self.open_dir(directory) as parent:
+            os.close(os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent))
+
     def open_temp(self) -> Temp:
         """Create a file under tmp/. If it is forgotten, the next opening of the home removes it."""
         path = self.temp_path()

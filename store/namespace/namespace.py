@@ -110,6 +110,12 @@ class Namespace:
         self.core.check_writable()
         self.check_name(place)
 
+    def check_may_hide(self, place: PathInfo) -> None:
+        """Raise if a document cannot be removed now. Only hidden, it would reappear after ten seconds."""
+        self.check_may_write(place)
+        self.require_unpinned(place)
+        self.core.disk.require_writable()
+
     def check_name(self, place: PathInfo) -> None:
         """Raise Generated if the store writes this file itself."""
         if place.kind is PathKind.DERIVED:

@@ -136,6 +136,8 @@ def test_time_of_an_open_is_known_although_it_is_reported_later(mounted: Mount, 
         assert process.wait(60) == 0, "cp has overwritten a title that it has not seen"
     assert opens(mounted) >= before + 1
     assert json.loads(side.read_bytes())["title"] == "By hand"
+    with mounted.store() as store:
+        wait_until(lambda: bool(store.search("title:hand")), SOON_S)  # the edit on disk is indexed
 
 
 def test_file_replaced_by_a_pipe_or_link_is_not_opened(mounted: Mount, place: Path) -> None:
