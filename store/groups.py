@@ -388,6 +388,7 @@ class Maintenance:
         """Erase every session, the index and the trash permanently. For development."""
         core = self._home.core
         core.check_writable()
+        core.disk.remove(layout.IMPORT_LEDGER)  # what was imported before can be imported again
         for root in core.disk.directories(layout.SESSIONS):
             with core.locks.tree(root):
                 core.disk.remove_tree(f"{layout.SESSIONS}/{root}")

@@ -1,13 +1,16 @@
 """The ledger of imports: which sessions of other agents were ever imported into this home.
 
 It is the append-only file `.grovefs/imported.jsonl`. A session in it whose directory is gone was deleted or renamed
-here: an import does not bring it back, and goes on with a renamed one under its new name. Without the file nothing is
-lost but this knowledge; every import adds the sessions that it finds here.
+here: an import does not bring it back, and continues with a renamed one under its new name.
+
+An import adds the sessions of each part of a source when that part is saved, before the part's cursor. So a crash loses
+only lines that the next import of the same source adds again. The same is true if the file is deleted, but only for
+sessions that are still here under the name they were imported with: others are new if their source is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -64,6 +67,14 @@ class ImportLedger:
         entry = LedgerEntry(format, source_id)
         if self._entries.get(location) != entry and location not in (self._renamed or {}).values():
             self._put(location, entry)
+
+    def add_present(self, locations: Iterable[Location]) -> None:
+        """Remember imported sessions that are here and that the ledger lacks: after a crash, or if it was deleted."""
+        for location in locations:
+            entry = self._entries.get(location)
+            receipt = load_receipt(self._core.disk, location) if entry is None or entry.is_deleted else None
+            if receipt is not None:
+                self.add(location, receipt.format, receipt.source_id)
 
     def forget(self, location: Location) -> None:
         """Let a session be imported again: an import deleted it, not the user."""

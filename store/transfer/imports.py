@@ -7,8 +7,8 @@ compares them:
 - source changed, session unchanged here: the session is updated
 - both changed: the source's changes are merged into the session; what both changed stays as it is here
 
-An import never removes messages. It does not bring back what was deleted here (`import_ledger`), and goes on with a
-renamed session under its new name.
+An import never removes messages. It does not bring back what was deleted here (`import_ledger`), and continues
+with a renamed session under its new name.
 """
 
 from __future__ import annotations
@@ -147,22 +147,21 @@ class Imports:
         if not dry_run:
             self.core.check_writable()
         options = ImportOptions(dry_run, overwrite, deleted or overwrite, since, is_complete=paths is None)
-        ledger = ImportLedger(self.core)
+        begun = _Run(options, {}, ImportLedger(self.core))
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
             with acting_as(this_process("import", chosen.name)), reading_from(host):
                 try:
-                    for item in self._import_all(source, chosen, _Run(options, {}, ledger), paths):
+                    for item in self._import_all(source, chosen, begun, paths):
                         summary.add(item)
                         if report is not None:
                             report(item)
                         if progress is not None:
                             progress(min(source.done_bytes, total), total)
                 finally:
-                    if not dry_run:
-                        ledger.save()
+                    self._save_ledger(begun)
             return summary
 
     def origin(self, session_id: str) -> tuple[str, str] | None:
@@ -199,6 +198,9 @@ class Imports:
             return  # its only session was deleted here, so what it grew by is not wanted
         changed = known.state.changed_files(state) if known is not None else None
         if known is not None and changed is not None and not seen.keys() & set(known.result.locations):
+            if options.is_complete:  # following is not to read the ledger for every line
+                run.ledger.add_present(known.result.locations)
+                self._save_ledger(run)
             grown = self._append_lines(source, format, unit, known, state, options) if changed else _NOTHING_NEW
             if grown is not None:
                 source.done_bytes += sum(source.size(path) for path in unit.files)
@@ -223,8 +225,14 @@ class Imports:
             else:
                 result.add(item.location, item.followed)
                 is_complete &= item.state != "kept"
+        self._save_ledger(run)  # before the cursor: without it the next import reads this part again, and adds it
         if is_complete and (result.locations or result.deleted):
             cursors.save(source, format.name, unit, state, result)
+
+    @staticmethod
+    def _save_ledger(run: _Run) -> None:
+        if not run.options.dry_run:
+            run.ledger.save()
 
     def _append_lines(
         self,

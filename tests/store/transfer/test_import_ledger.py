@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from store import Store, layout
 from store.layout import Location
+from store.transfer.import_cursors import ImportCursors
 from store.transfer.import_ledger import ImportLedger
 from tests.builders import make_session
 from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_chatgpt, make_claude, write_lines
@@ -135,6 +137,45 @@ def test_ledger_is_completed_by_the_next_import(store: Store, claude: Path) -> N
     assert ImportLedger(store._core).was_imported(ROOT, "claude-code", CLAUDE_ID)
     store.delete(CLAUDE_ID)
     assert store.imports.run(str(claude)).counts["deleted"] == 1
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_lost_ledger_is_written_again_by_an_import_of_nothing_new(
+    store: Store, claude: Path, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted, or the first import was killed before it was written."""
+    with monkeypatch.context() as patch:
+        if is_killed:
+            patch.setattr(ImportLedger, "save", lambda self: None)
+        store.imports.run(str(claude))
+    (store.home / layout.IMPORT_LEDGER).unlink(missing_ok=True)
+    assert store.imports.run(str(claude)).counts == {"unchanged": 4}
+    store.delete(CLAUDE_ID)
+    assert store.imports.run(str(claude)).counts["deleted"] == 1
+    assert CLAUDE_ID not in roots(store)
+
+
+def test_ledger_is_written_before_the_cursor_of_a_part(
+    store: Store, claude: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that is killed after a part has remembered the sessions of that part."""
+    parts: list[list[Location]] = []
+
+    def check(self: ImportCursors, *args: Any) -> None:
+        result = args[-1]
+        lines = [json.loads(line) for line in (store.home / layout.IMPORT_LEDGER).read_text().splitlines()]
+        assert set(result.locations) <= {Location(line["root"], line["child"]) for line in lines}
+        parts.append(result.locations)
+
+    monkeypatch.setattr(ImportCursors, "save", check)
+    store.imports.run(str(claude))
+    assert parts
+
+
+def test_erased_home_can_be_imported_again(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    store.maintenance.erase_all()
+    assert store.imports.run(str(claude)).counts == {"new": 4}
 
 
 def test_other_session_with_the_id_of_a_deleted_one_is_kept(store: Store, claude: Path) -> None:
