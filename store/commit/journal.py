@@ -54,6 +54,7 @@ log = logging.getLogger("grovefs.store")
 
 _LINK = "link"  # third member of a journaled move that is a hard link
 _AGREED = "agreed"  # member of an object in place of a move: a version that a grove has agreed to
+_REPLACED = "replaced"  # member of another one: by target, the stamp of what the commit replaces, as it was read
 
 
 @dataclass
@@ -99,7 +100,7 @@ class Journal:
             for source, target in commit.links:
                 self.disk.link(source, target)
             for source, target in moves:
-                self._move(commit, source, target)
+                self._move(source, target, commit.replaced.get(target))
         except BaseException as error:
             if syncing is not None:
                 syncing.end()
@@ -129,19 +130,23 @@ class Journal:
         self.disk.step("agree")
         return self.agreement().agree(commit, temps)
 
-    def _move(self, commit: Commit, source: str, target: str) -> None:
-        """Rename a file into place. What it replaces is kept if it is not what was read: another program was faster."""
-        expected = commit.replaced.get(target)
+    def _move(self, source: str, target: str, expected: Stamp | None) -> None:
+        """Rename a file into place. `expected` is what it replaces, as it was read; anything else is kept."""
         if expected is None:
             return self.disk.move(source, target)
-        if not self.disk.swap_in(source, target):
-            return
-        if not is_same_content(self.disk.stamp(source), expected):
+        if self.disk.swap_in(source, target):
+            self._keep_replaced(source, target, expected)
+            self.disk.drop_temp(source)
+
+    def _keep_replaced(self, source: str, target: str, expected: Stamp | None) -> None:
+        """Keep what `target` was, and `source` is now, unless it was expected: another program was faster."""
+        if self.disk.stat_file(source) is None:
+            log.warning("%s was not a regular file; a version of another host has replaced it", target)
+        elif not is_same_content(self.disk.stamp(source), expected):
             directory, _, name = target.rpartition("/")
             why = Conflict(f"{target} was edited on disk while a version of another host replaced it; the text is kept")
             log.warning("%s", why)
             Rejects(self.disk).store(directory, name, self.disk.iter_chunks(source), why)
-        self.disk.drop_temp(source)
 
     def _leave_unfinished(self, commit: Commit, agreed: Sequence[AgreedVersion], error: BaseException) -> None:
         """Keep what was done: the other hosts have this commit. Success, except for an interrupt.
@@ -194,7 +199,9 @@ class Journal:
     ) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
         links = [(*link, _LINK) for link in commit.links]
-        versions = [{_AGREED: version.to_json()} for version in agreed]
+        versions: list[dict[str, Any]] = [{_AGREED: version.to_json()} for version in agreed]
+        if commit.replaced:
+            versions.append({_REPLACED: dict(commit.replaced)})
         self.disk.step("journal")
         with self.db.write(durable=durable and self.disk.durability == "full") as db:
             db.execute(
@@ -309,13 +316,19 @@ class Journal:
         # A path may be in use again after its file was moved away.
         return [move for move in found if self.disk.stat(move[0]) is None or self.disk.stat(move[1]) is not None]
 
-    def _drop_replaced(self, moves: Sequence[Sequence[str]], agreed: Sequence[AgreedVersion]) -> None:
-        """Remove temporary files that have changed places with the new ones: those have the agreed content."""
+    def _drop_replaced(
+        self, moves: Sequence[Sequence[str]], agreed: Sequence[AgreedVersion], replaced: Mapping[str, Stamp]
+    ) -> None:
+        """Remove temporary files that have changed places with the new ones: those have the agreed content.
+
+        What another program wrote is kept first: the commit may have ended before it did that.
+        """
         digests = {f"{version.unit}/{name}": digest for version in agreed for name, digest in version.digests.items()}
         for source, target in moves:
             is_new_file = source.startswith(layout.TMP) and digests.get(target) is not None
             if is_new_file and self.disk.stat(source) is not None and self._digest(source) != digests[target]:
-                self.disk.remove(source)
+                self._keep_replaced(source, target, replaced.get(target))
+                self.disk.drop_temp(source)
 
     def _is_in_place(self, version: AgreedVersion) -> bool:
         """Whether no other program has changed its files meanwhile."""
@@ -326,6 +339,9 @@ class Journal:
         )
 
     def _digest(self, path: str) -> str:
+        """The SHA-256 of a file; "" for what is not a regular one."""
+        if self.disk.stat_file(path) is None:
+            return ""
         found = sha256()
         for chunk in self.disk.iter_chunks(path):
             found.update(chunk)
@@ -348,16 +364,19 @@ class Journal:
             return
         entries, touched = json.loads(row[0]), json.loads(row[1])
         recorded: list[Any] = [entry for entry in entries if isinstance(entry, list)]
-        agreed = [AgreedVersion.from_json(entry[_AGREED]) for entry in entries if isinstance(entry, dict)]
+        objects = [entry for entry in entries if isinstance(entry, dict)]
+        agreed = [AgreedVersion.from_json(entry[_AGREED]) for entry in objects if _AGREED in entry]
+        stamps = [entry[_REPLACED] for entry in objects if _REPLACED in entry]
+        replaced = {target: Stamp(*stamp) for found in stamps for target, stamp in found.items()}
         moves = [move for move in recorded if len(move) == 2]
-        self._drop_replaced(moves, agreed)
+        self._drop_replaced(moves, agreed, replaced)
         self._relink([link[:2] for link in recorded if link[2:] == [_LINK]], moves)
         for source, target in moves if not self._was_rolled_back(moves) else ():
             # A path outside tmp/ may be in use again after its file was moved away.
             is_done = not source.startswith(layout.TMP) and self.disk.stat(target) is not None
             if self.disk.stat(source) is not None and not is_done:
                 self.disk.make_dirs(target.rpartition("/")[0])
-                self.disk.move(source, target)
+                self._move(source, target, replaced.get(target))
                 if source.startswith(layout.TMP):
                     self.disk.remove(source)  # rename(2) keeps both names of one file
         # On an error the journal entry stays and the next caller retries. A removed directory

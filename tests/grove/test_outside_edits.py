@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, 
 from tests.records import make_artifact
 
 DOCUMENT = "sessions/s/session.json"
+
+
+class Died(BaseException):
+    """The host was killed."""
 
 
 def settle(store: Store, *, ask: bool = True) -> int:
@@ -417,9 +422,6 @@ def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
 ) -> None:
     """After the exchange the old file has the temporary name that the new one had in the journal entry."""
 
-    class Died(BaseException):
-        pass
-
     def die(path: str) -> None:
         raise Died
 
@@ -431,6 +433,87 @@ def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
             patch.setattr(b._core.disk, "drop_temp", die)
             with pytest.raises(Died):
                 pull(b, "s")
+        b.close()
+        with Store.open(b.home, background=False) as again:
+            assert texts(again, "s") == ["new"]
+            assert os.listdir(again.home / ".grovefs/tmp") == []
+            assert_same_and_clean(a, again)
+
+
+class EditThenDie:
+    """Steps of a disk: another program edits a file before the first rename, and the host dies some steps later."""
+
+    def __init__(self, store: Store, path: str, text: bytes, steps: int) -> None:
+        self.store, self.path, self.text, self.steps = store, path, text, steps
+        self.is_edited = False
+        self.has_died = False
+
+    def __call__(self, name: str) -> None:
+        if name == "move" and not self.is_edited:
+            write(self.store, self.path, self.text)
+            self.is_edited = True
+        if self.is_edited and not self.has_died:
+            self.steps -= 1
+            if self.steps < 0:
+                self.has_died = True
+                raise Died
+
+
+def edit_and_die(store: Store, session: str, text: bytes, steps: int) -> bool:
+    """Pull a session with `EditThenDie`; False if the host did not die."""
+    disk = store._core.disk
+    step = EditThenDie(store, f"sessions/{session}/session.json", text, steps)
+    real, disk.step = disk.step, step
+    with suppress(Died):
+        pull(store, session)
+    disk.step = real
+    assert step.is_edited
+    return step.has_died
+
+
+@pytest.mark.warns
+def test_an_edit_that_a_row_replaces_is_kept_wherever_the_host_dies(tmp_path: Path, url: str) -> None:
+    """It has the temporary name of the new file for a while, and nothing else has it."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        b.close()
+        has_died, deaths = True, 0
+        while has_died:
+            session = f"s{deaths}"
+            document = b.home / f"sessions/{session}/session.json"
+            a.save(Session.new(session, "m"))
+            with Store.open(b.home, background=False) as opened:
+                pull(opened, session)
+                a.append(session, [Message.user("new")])
+                typed = titled("edited")(document.read_bytes())
+                has_died = edit_and_die(opened, session, typed, steps=deaths)
+            with Store.open(b.home, background=False) as again:
+                assert texts(again, session) == ["new"]
+                assert rejected(again, f"sessions/{session}", "session.json") == typed, f"lost after {deaths} steps"
+                assert os.listdir(again.home / ".grovefs/tmp") == []
+            deaths += has_died
+        assert deaths > 3
+
+
+@pytest.mark.warns
+def test_a_directory_in_the_place_of_a_file_does_not_stop_recovery(tmp_path: Path, url: str) -> None:
+    """Another program has put it there just before a row replaced the file."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        a.append("s", [Message.user("new")])
+        real = b._core.disk.swap_in
+
+        def swap_in(temp: str, target: str) -> bool:
+            if target != DOCUMENT:
+                return real(temp, target)
+            (b.home / target).unlink()
+            (b.home / target).mkdir()
+            real(temp, target)
+            raise Died
+
+        b._core.disk.swap_in = swap_in  # type: ignore[method-assign]
+        with pytest.raises(Died):
+            pull(b, "s")
         b.close()
         with Store.open(b.home, background=False) as again:
             assert texts(again, "s") == ["new"]
