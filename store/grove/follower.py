@@ -163,7 +163,7 @@ class LogFollower:
                 edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
             self._replica.forget_behind(unit)
             return self._merge(edits)
-        raise Busy(f"{unit} is changed all the time")
+        raise Busy(f"{unit} keeps changing")
 
     def retry_behind(self) -> None:
         """Try again what could not be applied."""

@@ -91,12 +91,9 @@ class OutsideEdits:
         return [edit for edit in edits if edit is not None]
 
     def _find_locked(self, unit: str) -> list[OutsideEdit]:
-        """The same while nobody commits to the unit."""
-        try:
-            with self._core.locked(location_of(unit)):
-                return self.find(unit)
-        except Busy:
-            return []  # it is in use; the next sweep looks again
+        """The same while nobody commits to the unit. Raises Busy."""
+        with self._core.locked(location_of(unit)):
+            return self.find(unit)
 
     def _is_shared(self, unit: str) -> bool:
         """Whether the grove has the unit. A mailbox is created with its first message."""
@@ -156,9 +153,17 @@ class OutsideEdits:
         """`waiting` are edits found earlier, which count too."""
         for unit in self._replica.unsynced():
             self._settle(unit)
-        found = {unit: edits for unit in units if (edits := self.find(unit)) or self.missing(unit)}
-        # Commits that other processes are making may be among them, and must not count.
-        found = {unit: self._find_locked(unit) if edits else [] for unit, edits in found.items()}
+        found: dict[str, list[OutsideEdit]] = {}
+        waited = {*self._replica.waiting()}
+        for unit in units:
+            edits = self.find(unit)
+            try:
+                if edits or self.missing(unit):
+                    # Commits that other processes are making may be among them, and must not count.
+                    found[unit] = self._find_locked(unit) if edits else []
+            except Busy as error:
+                self._note_again(unit, error)
+                waiting = [*waiting, *(edit.path for edit in edits if edit.path in waited)]
         paths = sorted({*waiting, *(edit.path for edits in found.values() for edit in edits)})
         if not found and not waiting:
             self._replica.set_waiting([])
@@ -183,9 +188,12 @@ class OutsideEdits:
         try:
             self._grove.settle_unit(unit)
         except Busy as error:
-            log.info("%s: not settled yet: %s", unit, error)
-            with self._lock:
-                self._noted.setdefault(unit, time.monotonic())
+            self._note_again(unit, error)
+
+    def _note_again(self, unit: str, error: Busy) -> None:
+        log.info("%s: not settled yet: %s", unit, error)
+        with self._lock:
+            self._noted.setdefault(unit, time.monotonic())
 
     # -- settling one unit -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,10 @@ import pytest
 from store import InboxMessage, Message, Session, Store
 from store.disk.file import Stamp
 from store.disk.rejects import Rejects
-from store.errors import Protected
+from store.errors import Busy, Protected
 from store.grove.outside import MAX_UNASKED
 from store.grove.row_plan import OutsideEdit
+from store.layout import Location
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
 
@@ -519,6 +520,34 @@ def test_a_directory_in_the_place_of_a_file_does_not_stop_recovery(tmp_path: Pat
             assert texts(again, "s") == ["new"]
             assert os.listdir(again.home / ".grovefs/tmp") == []
             assert_same_and_clean(a, again)
+
+
+@pytest.mark.warns
+def test_edits_that_have_to_be_confirmed_are_not_published_while_they_are_locked(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit holds the locks when the edits are counted, and no longer when they could be published."""
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        names = [f"n{number}" for number in range(MAX_UNASKED + 1)]
+        for name in names:
+            a.state.save_markdown(name, "g", "old")
+            write(a, f"state/{name}/g.md", b"new")
+        core, seen = a._core, set[Location]()
+        real = core.locked
+
+        def locked(location: Location, **options: float) -> AbstractContextManager[None]:
+            if location not in seen:
+                seen.add(location)
+                raise Busy(f"{location} is in use")
+            return real(location, **options)
+
+        for is_waiting in (False, True):
+            seen.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(core, "locked", locked)
+                assert settle(a) == (len(names) if is_waiting else 0)
+            assert len(seen) == len(names)
+            assert settle(a) == len(names)
 
 
 def test_commits_of_other_processes_do_not_count_as_edits(
