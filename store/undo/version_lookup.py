@@ -93,7 +93,7 @@ class VersionLookup:
     def fetch_log(self, path: str, *, limit: int, before: int | None) -> list[SavedVersion]:
         """The newest versions, newest first; in a grove also those from before this host joined."""
         found = self.core.history.log(path, limit=limit, before=before)
-        is_end = len(found) < limit or found[-1].number == 1
+        is_end = len(found) < limit or any(version.number == 1 for version in found[-1:])
         added = self.core.agreement.fill_history(path) if is_end else 0
         if not added:
             return found

@@ -183,6 +183,7 @@ def test_the_log_of_a_host_that_joined_later_is_that_of_the_others(tmp_path: Pat
         retitle(b, "goes on")
         assert labels(b) == ["6", "5", "2", "1"]
         assert len(b.history.log(PATH, fetch=True)) == 4  # nothing is added twice
+        assert b.history.log(PATH, limit=0, fetch=True) == []
         pull(a, "s")
         assert_same_and_clean(a, b)
 
