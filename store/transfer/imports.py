@@ -201,7 +201,7 @@ class Imports:
             if options.is_complete:  # following is not to read the ledger for every line
                 run.ledger.add_present(known.result.locations)
                 self._save_ledger(run)
-            grown = self._append_lines(source, format, unit, known, state, options) if changed else _NOTHING_NEW
+            grown = self._append_lines(source, format, unit, known, state, run) if changed else _NOTHING_NEW
             if grown is not None:
                 source.done_bytes += sum(source.size(path) for path in unit.files)
                 path = source.display_path(unit.key)
@@ -241,10 +241,10 @@ class Imports:
         unit: SourceUnit,
         known: KnownUnit,
         state: UnitState,
-        options: ImportOptions,
+        run: _Run,
     ) -> _GrownUnit | None:
         """Append the new lines of a part; None if it has to be imported as a whole."""
-        result, updated = known.result, set()
+        options, result, updated = run.options, known.result, set()
         problems: list[ImportProblem] = []
         has_rest = False
         shown = {source.display_path(path): path for path in unit.files}
@@ -254,7 +254,8 @@ class Imports:
                 return None
             is_replaced = state.files[name][-1] != known.state.files[name][-1]
             file = GrownFile(source, format, shown[name], location, options.is_complete or is_replaced)
-            done = LineAppender(self.core, self.commits).append(file)
+            with reading_renamed(run.ledger.new_ids):
+                done = LineAppender(self.core, self.commits).append(file)
             if done is None:
                 return None
             has_rest |= done.has_rest
@@ -269,7 +270,7 @@ class Imports:
         return _GrownUnit(updated, problems)
 
     def _read_unit(self, format: Format, unit: SourceUnit, run: _Run) -> Iterator[ImportOutcome | ImportProblem]:
-        with reading_renamed({} if format.is_verbatim else run.ledger.new_ids()):
+        with reading_renamed(None if format.is_verbatim else run.ledger.new_ids):
             for found in unit.read():
                 if isinstance(found, ImportProblem):
                     yield found
@@ -345,8 +346,8 @@ class Imports:
 
     def _was_deleted(self, draft: SessionDraft, ledger: ImportLedger) -> bool:
         """Whether a session was imported before and is not here any more."""
-        was_imported = ledger.was_imported(draft.location, draft.format, qualified_id(draft))
-        return was_imported and self.core.disk.stat(draft.location.path(layout.SESSION)) is None
+        is_gone = self.core.disk.stat(draft.location.path(layout.SESSION)) is None
+        return is_gone and ledger.was_imported(draft.location, draft.format, qualified_id(draft))
 
     def save_draft(self, draft: SessionDraft, *, dry_run: bool = False, overwrite: bool = False) -> ImportOutcome:
         """Save a draft if it is new or has changed. Raises if the saved session could not be loaded."""

@@ -127,7 +127,7 @@ def _read(
         return
     builder = SessionBuilder(NAME, location, path, session_file.id)
     if location.child is not None and session_file.parent is not None:
-        builder.parent, builder.depth = make_id(NAME, session_file.parent), depth
+        builder.parent, builder.depth = make_id(NAME, session_file.parent, location.root), depth
     invalid = _add_messages(builder, session["messages"])
     if invalid is not None:
         at = (("session",) if snapshot else ()) + invalid

@@ -144,7 +144,7 @@ class _ChatConversation:
         if chain is self.main:
             return SessionBuilder(NAME, Location(root), self.path, name)
         branch = f"branch-{chain.nodes[0]}"
-        return SessionBuilder(NAME, Location(root, make_id(NAME, branch)), self.path, f"{name}/{branch}")
+        return SessionBuilder(NAME, Location(root, make_id(NAME, branch, root)), self.path, f"{name}/{branch}")
 
     def _connect(self, builder: SessionBuilder, chain: Chain, builders: dict[int, SessionBuilder]) -> None:
         """Set the parent of a branch: the nearest chain above it that has messages."""

@@ -270,7 +270,7 @@ def _read_children(source: Source, root: ClaudeReader, agents: list[_Agent]) -> 
     stems = {agent.stem for agent in agents}
     spawned = dict(root.spawned)
     for agent in agents:
-        location = Location(root.location.root, make_id(NAME, agent.stem))
+        location = Location(root.location.root, make_id(NAME, agent.stem, root.location.root))
         reader = ClaudeReader(source, agent.path, location, agent.stem)
         reader.read()
         _apply_agent_meta(reader.root, agent.meta, stems)
@@ -289,7 +289,7 @@ def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[st
     child.subagent_type = as_str(meta.get("agentType")) or None
     above = f"{AGENT}{as_str(meta.get('parentAgentId'))}"
     if above in stems:
-        child.parent = make_id(NAME, above)
+        child.parent = make_id(NAME, above, child.location.root)
     depth = meta.get("spawnDepth")
     if isinstance(depth, int) and not isinstance(depth, bool) and 0 < depth < 1000:
         child.depth = depth

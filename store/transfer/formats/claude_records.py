@@ -100,7 +100,7 @@ class ClaudeReader:
         chain = f"{AGENT}{agent}" if agent else self._chains.get(parent) or f"sidechain-{uuid}"
         self._chains[uuid] = chain
         if chain not in self.sidechains:
-            place = Location(self.location.root, make_id(NAME, chain))
+            place = Location(self.location.root, make_id(NAME, chain, self.location.root))
             self.sidechains[chain] = SessionBuilder(NAME, place, self.root.path, chain)
         return self.sidechains[chain]
 
@@ -207,7 +207,8 @@ class ClaudeReader:
             if self._is_resumed and agent not in self.spawned:
                 raise NeedsWholeFile("the result of a sub-agent, whose session is linked to it")
             message = builder.messages[first]
-            builder.note(message, "child_session_id", make_id(NAME, f"{AGENT}{agent}"))
+            child = make_id(NAME, f"{AGENT}{agent}", self.location.root)
+            builder.note(message, "child_session_id", child)
             self.spawned[agent] = message["tool_call_id"]
 
     # -- prompts typed while the agent works ---------------------------------------------------------

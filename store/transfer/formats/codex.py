@@ -210,7 +210,7 @@ class _CodexHome:
         path = source.display_path(thread.path)
         builder = SessionBuilder(NAME, location, path, thread.id)
         if location.child is not None and thread.parent is not None:
-            builder.parent, builder.depth = make_id(NAME, thread.parent), depth
+            builder.parent, builder.depth = make_id(NAME, thread.parent, location.root), depth
         self._apply_meta(builder, thread)
         reader, position = CodexReader(builder), FilePosition()
         try:

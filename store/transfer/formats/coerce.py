@@ -10,11 +10,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,10 +25,18 @@ from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
 
+
+class RenamedIds(NamedTuple):
+    """The ids of sessions that were renamed here, by the ids they were imported with."""
+
+    roots: Mapping[str, str]
+    children: Mapping[tuple[str, str], str]  # by the root, as it is called now, and the old id
+
+
 # The machine whose sessions are read; "" for this one. Every id and every reference between sessions depends on it.
 source_host: ContextVar[str] = ContextVar("source_host", default="")
-# Ids of sessions that were renamed here, by the ids they were imported with.
-renamed_ids: ContextVar[Mapping[str, str]] = ContextVar("renamed_ids", default=MappingProxyType({}))
+# Called when the first id is made: finding what was renamed here may take a while.
+_get_renamed: ContextVar[Callable[[], RenamedIds] | None] = ContextVar("get_renamed", default=None)
 MAX_NESTING = 100  # of a foreign record; a document allows 127, and contains the record some levels down
 _KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -196,11 +203,12 @@ def record_problem(name: str, data: bytes) -> Problem | None:
     return None
 
 
-def make_id(format: str, text: str) -> str:
+def make_id(format: str, text: str, root: str | None = None) -> str:
     """A session id from an id of the source: the same if it is valid here, otherwise its digest.
 
     On another machine the same id can be another session, so the name of that machine is added. A session that was
-    renamed here keeps its new id.
+    renamed here keeps its new id. `root` is given for a session of its tree, which may be the root itself: the children
+    of two roots can have the same id.
     """
     try:
         id = layout.check_new_id(text)
@@ -208,7 +216,12 @@ def make_id(format: str, text: str) -> str:
         id = f"{format}-{digest(text)}"
     host = source_host.get()
     id = f"{id}-{host}" if host else id
-    return renamed_ids.get().get(id, id)
+    get_renamed = _get_renamed.get()
+    if get_renamed is None:
+        return id
+    renamed = get_renamed()
+    new_root = renamed.roots.get(id, id)
+    return new_root if root in (None, new_root) else renamed.children.get((root, id), id)
 
 
 @contextmanager
@@ -222,13 +235,13 @@ def reading_from(host: str) -> Iterator[None]:
 
 
 @contextmanager
-def reading_renamed(new_ids: Mapping[str, str]) -> Iterator[None]:
-    """Read sessions that were renamed here with their new ids."""
-    token = renamed_ids.set(new_ids)
+def reading_renamed(get_renamed: Callable[[], RenamedIds] | None) -> Iterator[None]:
+    """Read sessions that were renamed here with their new ids; None takes the ids as they are."""
+    token = _get_renamed.set(get_renamed)
     try:
         yield
     finally:
-        renamed_ids.reset(token)
+        _get_renamed.reset(token)
 
 
 def digest(text: str) -> str:

@@ -212,7 +212,7 @@ def read_tree(
 
     def read_children() -> Iterator[SessionDraft | ImportProblem]:
         for child, depth in below:
-            yield from read(source, child, Location(location.root, make_id(format, child.id)), depth)
+            yield from read(source, child, Location(location.root, make_id(format, child.id, location.root)), depth)
 
     for draft in read(source, root, location, 0):
         yield draft if isinstance(draft, ImportProblem) else SessionTree(draft, read_children())

@@ -103,7 +103,7 @@ class _OpenCodeDatabase:
     ) -> Iterator[SessionDraft | ImportProblem]:
         builder = SessionBuilder(NAME, location, self.path, session.id)
         if location.child is not None and session.parent is not None:
-            builder.parent, builder.depth = make_id(NAME, session.parent), depth
+            builder.parent, builder.depth = make_id(NAME, session.parent, location.root), depth
         _apply_session(builder, session.members)
         parts: dict[str, list[dict[str, Any]]] = {}
         for row in self._rows("SELECT * FROM part WHERE session_id = ? ORDER BY id", session.id):

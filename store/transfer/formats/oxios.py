@@ -111,7 +111,7 @@ def _read(
         record = as_dict(parse(raw).value)
         builder = SessionBuilder(NAME, location, path, session_file.id)
         if location.child is not None and session_file.parent is not None:
-            builder.parent, builder.depth = make_id(NAME, session_file.parent), depth
+            builder.parent, builder.depth = make_id(NAME, session_file.parent, location.root), depth
         fallback = _apply_record(builder, record)
     except _OxiosProblem as error:
         yield ImportProblem(path, line_of(raw, error.path), f"{error}; session skipped")
@@ -144,7 +144,7 @@ def _apply_metadata(builder: SessionBuilder, record: dict[str, Any]) -> None:
     builder.add_metadata("metadata", metadata or None)
     builder.add_metadata("fields", _fields_to_keep(builder, record, metadata) or None)
     parent = as_str(record.get("parent_session_id"))
-    if builder.location.child is None or make_id(NAME, parent) != parent:
+    if builder.location.child is None or make_id(NAME, parent, builder.location.root) != parent:
         builder.add_metadata("parent_session_id", parent)
     answers = record.get("agent_responses") or ()
     if answers and not any("seed_id" in answer for answer in answers):

@@ -237,6 +237,92 @@ def test_session_renamed_twice_grows(store: Store, claude: Path) -> None:
     assert not roots(store) & {CLAUDE_ID, "one", "two"}
 
 
+OTHER_ID = CLAUDE_ID.replace("7", "8")
+AGENT = "agent-cafe02"
+
+
+def add_twin(claude: Path) -> None:
+    """A second session of the source, whose sub-agents have the ids of those of the first."""
+    base = project(claude)
+    text = (base / f"{CLAUDE_ID}.jsonl").read_text()
+    (base / f"{OTHER_ID}.jsonl").write_text(text.replace(CLAUDE_ID, OTHER_ID))
+    shutil.copytree(base / CLAUDE_ID, base / OTHER_ID)
+
+
+def grow_agents(claude: Path, text: str) -> None:
+    for path in project(claude).rglob(f"{AGENT}.jsonl"):
+        turn = {"role": "user", "content": text}
+        line = claude_line("user", text, turn, "40:00", isSidechain=True, agentId="cafe02", parentUuid="c1")
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize(("renamed", "other"), [(CLAUDE_ID, OTHER_ID), (OTHER_ID, CLAUDE_ID)])
+def test_renamed_child_is_searched_in_its_own_tree(store: Store, claude: Path, renamed: str, other: str) -> None:
+    """The sub-agents of the other root have the same ids in the source."""
+    add_twin(claude)
+    store.imports.run(str(claude))
+    before = {root: children(store, root) for root in (renamed, other)}
+    assert AGENT in before[renamed] & before[other]
+    store.rename(f"{renamed}/{AGENT}", f"{renamed}/worker")
+    now = {renamed: before[renamed] - {AGENT} | {"worker"}, other: before[other]}
+    for number in range(2):
+        grow_agents(claude, f"More {number}")
+        assert store.imports.run(str(claude)).counts["new"] == 0
+        assert {root: children(store, root) for root in now} == now
+        for child in (f"{renamed}/worker", f"{other}/{AGENT}"):
+            assert contents(store, child)[-1] == f"More {number}"
+    store.delete(f"{renamed}/worker")
+    grow_agents(claude, "Much more")
+    store.imports.run(str(claude))
+    assert children(store, renamed) == now[renamed] - {"worker"}
+    assert children(store, other) == now[other]
+    assert contents(store, f"{other}/{AGENT}")[-1] == "Much more"
+
+
+def test_child_deleted_after_its_root_was_renamed_does_not_come_back(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    store.rename(CLAUDE_ID, "my-shop")
+    child = min(children(store, "my-shop"))
+    store.delete(f"my-shop/{child}")
+    left = children(store, "my-shop")
+    for number in range(2):
+        grow(claude, f"u{number + 20}")
+        store.imports.run(str(claude))
+        assert children(store, "my-shop") == left
+
+
+def test_new_lines_name_a_renamed_child_by_its_new_name(store: Store, claude: Path) -> None:
+    def report(number: int) -> None:
+        """The result of a tool call that the sub-agent answered."""
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": f"Result {number}"}
+        turn = {"role": "user", "content": [result]}
+        line = claude_line("user", f"r{number}", turn, "50:00", parentUuid="u5", toolUseResult={"agentId": "cafe02"})
+        with (project(claude) / f"{CLAUDE_ID}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    report(0)
+    store.imports.run(str(claude))
+    store.rename(f"{CLAUDE_ID}/{AGENT}", f"{CLAUDE_ID}/worker")
+    store.imports.run(str(claude))
+    report(1)
+    assert store.imports.run(str(claude)).counts["updated"] == 1
+    session = store.load(CLAUDE_ID)
+    assert session is not None
+    last = session.messages[-1]
+    assert last.content == "Result 1"
+    assert "worker" in json.dumps(last.metadata)
+
+
+def test_new_name_is_remembered(store: Store, claude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first import after a rename reads all receipts."""
+    store.imports.run(str(claude))
+    store.rename(CLAUDE_ID, "my-shop")
+    store.imports.run(str(claude))
+    monkeypatch.setattr(ImportLedger, "_iter_receipts", lambda self: pytest.fail("all receipts are read again"))
+    assert ImportLedger(store._core).new_ids().roots == {CLAUDE_ID: "my-shop"}
+
+
 # -- copied ---------------------------------------------------------------------------------------------
 
 
