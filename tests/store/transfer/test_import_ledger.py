@@ -12,6 +12,7 @@ import pytest
 
 from store import Store, layout
 from store.layout import Location
+from store.transfer.formats.file_position import SHORT_BYTES, SHORT_LINES
 from store.transfer.import_cursors import ImportCursors
 from store.transfer.import_ledger import ImportLedger
 from tests.builders import make_session
@@ -301,6 +302,10 @@ def test_new_lines_name_a_renamed_child_by_its_new_name(store: Store, claude: Pa
         with (project(claude) / f"{CLAUDE_ID}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    path = project(claude) / f"{CLAUDE_ID}.jsonl"  # a log that contains a sub-agent is always read as a whole
+    write_lines(path, [line for line in map(json.loads, path.read_text().splitlines()) if not line.get("isSidechain")])
+    for number in range(SHORT_LINES):  # and so is a short one
+        grow(claude, f"long{number}", "x" * (SHORT_BYTES // SHORT_LINES))
     report(0)
     store.imports.run(str(claude))
     store.rename(f"{CLAUDE_ID}/{AGENT}", f"{CLAUDE_ID}/worker")
@@ -311,7 +316,8 @@ def test_new_lines_name_a_renamed_child_by_its_new_name(store: Store, claude: Pa
     assert session is not None
     last = session.messages[-1]
     assert last.content == "Result 1"
-    assert "worker" in json.dumps(last.metadata)
+    assert last.metadata is not None
+    assert last.metadata["child_session_id"] == "worker"
 
 
 def test_new_name_is_remembered(store: Store, claude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
