@@ -68,7 +68,8 @@ def test_b3_no_command_prints_control_characters(hostile: Path, command: str) ->
     if command not in ("show one", "tail one"):  # these print the transcript as it is stored
         assert not controls(piped.stdout + piped.stderr)
         assert "\x1b" not in piped.stdout + piped.stderr, "a colour"
-    shown = on_a_terminal(hostile, *command.split(), returncode=piped.returncode)
+    code = piped.returncode if command != "status" else None  # it depends on the other mounts of this machine
+    shown = on_a_terminal(hostile, *command.split(), returncode=code)
     assert not controls(shown)
     assert "2J" in shown or command == "status", "nothing hostile is shown"
 
