@@ -13,7 +13,7 @@ The journal entry is synced unless the commit renames a single file: a power cut
 the new version without it, and the next opening finds the changed file (`reindex.sweep`). After kill -9
 the entry is there, synced or not.
 
-Before step 1 the history makes sure that it has what will be replaced. A history that fails stops
+Before step 2 the history makes sure that it has what will be replaced. A history that fails stops
 neither a commit nor its recovery: what it missed is stored in index.db and made up for later.
 What a grove has agreed to is not undone: if a later step fails, recovery or the log finishes it.
 Recovery redoes: it finishes the renames of a journal entry, repeats its moves in the history, and
@@ -43,6 +43,7 @@ from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
 from store.disk.rejects import Rejects
 from store.errors import Conflict, StoreError
 from store.history.history import History
+from store.history.planning import RecordingPlan
 from store.history.versions import place_of
 from store.index import changed_files
 from store.index.catalog import IndexUpdate
@@ -78,7 +79,7 @@ class Journal:
         """Run the commit, and update the index in the transaction that ends it."""
         self.missed.repeat_moves()
         commit = _with_contents_read(commit)
-        versions = self.history.prepare(commit.for_history)
+        versions: RecordingPlan | None = None
         created: list[str] = []
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
@@ -91,6 +92,8 @@ class Journal:
                 created += self.disk.make_dirs(path)
             temps = self.disk.write_temps(commit.files, sync=not is_shared)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
+            # Here, not before the files are written: long ones would displace it from the processor's caches.
+            versions = self.history.prepare(commit.for_history)
             if is_shared:
                 syncing = _Syncing(self.disk, temps)
                 agreed = self._agree(commit, temps)
