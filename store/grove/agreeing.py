@@ -34,6 +34,7 @@ from store.grove import queries
 from store.grove.applying import apply_rows
 from store.grove.chains import LongChains
 from store.grove.connection import DEADLOCKED, DeadlineConnection, GroveServer, is_lost, now_s
+from store.grove.deletions import Deletions
 from store.grove.hints import HintSender
 from store.grove.log_history import LogHistory
 from store.grove.outside import OutsideEdits, SetAside
@@ -41,7 +42,7 @@ from store.grove.prefix_digests import PrefixDigests
 from store.grove.proposing import EditedOutside, Proposal, Proposals
 from store.grove.replica import AgreedFile, Replica
 from store.grove.row_plan import OutsideEdit
-from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, compact, parameters, tree_change
+from store.grove.statement import STALE_STATE, agreed_versions, compact, parameters, statement_for, tree_change
 from store.grove.units import is_unit, location_of, shard_of, unit_of
 from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
 from store.history.authors import current_author
@@ -101,6 +102,7 @@ class GroveAgreement:
         self._local = _ThreadState()
         self._problem: tuple[float, str] = (0.0, "")
         self.outside = OutsideEdits(core, replica, self)
+        self.deletions = Deletions(core, replica, self.outside, self)
         self.chains = LongChains(server, replica, self.fetch_chunk)
         self._prefixes = PrefixDigests()
         self._hints = HintSender(self._membership.url, self._membership.host)
@@ -128,14 +130,17 @@ class GroveAgreement:
             self.check()
             self._require_space()
             return self._agree(found)
-        except EditedOutside as error:
-            raise Stale(location_of(error.unit), whole_tree=commit.whole_tree) from None
+        except EditedOutside as error:  # a missing file comes back under the lock of the tree
+            raise self._stale(commit, location_of(error.unit), whole_tree=error.is_missing) from None
         except Stale as stale:
-            if any(not isinstance(file.content, Temp | list | tuple) for file in commit.files):
-                # An iterator has been read: repeating the operation would store what is left of it.
-                text = f"{stale.location} was changed on another host; nothing was changed here, try again"
-                raise Busy(text) from None
-            raise Stale(stale.location, whole_tree=commit.whole_tree or stale.whole_tree) from None
+            raise self._stale(commit, stale.location, whole_tree=stale.whole_tree) from None
+
+    def _stale(self, commit: Commit, location: Location, *, whole_tree: bool) -> StoreError:
+        """What a commit raises that has to be repeated on top of something else."""
+        if any(not isinstance(file.content, Temp | list | tuple) for file in commit.files):
+            # An iterator has been read: repeating the operation would store what is left of it.
+            return Busy(f"{location} was changed by another program or host; nothing was changed here, try again")
+        return Stale(location, whole_tree=commit.whole_tree or whole_tree)
 
     def _require_space(self) -> None:
         info = os.statvfs(self.core.home)
@@ -226,6 +231,7 @@ class GroveAgreement:
         shard = shard_of(place.root, self._membership.shards)
         token, tree = str(uuid.uuid4()), tree_change(proposals)
         known = self.replica.newest_known(shard)  # before the statement: this home goes on writing meanwhile
+        gone = [proposal.unit for proposal in proposals if proposal.is_gone] if tree != "kept" else []
         author = current_author(self.core.history.author)
         values = parameters(proposals, token, shard, tree) | {
             "epoch": self._membership.epoch,
@@ -234,7 +240,7 @@ class GroveAgreement:
             "what": self._what(proposals),
             "via": author.via,
             "program": author.program,
-            "generation": self._generation(place.root) if tree == "deleted" else None,
+            "generation": self._generation(place.root, gone) if gone else None,
         }
         try:
             seq = self._decide(values)
@@ -258,12 +264,14 @@ class GroveAgreement:
             return "deleted"
         return "created" if any(proposal.is_new for proposal in proposals) else "saved"
 
-    def _generation(self, root: str) -> int | None:
-        """The generation of a tree whose units this home has all, in their newest versions."""
+    def _generation(self, root: str, gone: Sequence[str]) -> int | None:
+        """The generation of a tree in which this home knows all units that a deletion takes along."""
 
         def ask(connection: DeadlineConnection) -> int | None:
             generation = queries.generation_of(connection, root, self._membership.shards)
             for head in queries.heads_of_root(connection, root, self._membership.shards):
+                if not any(f"{head.unit}/".startswith(f"{unit}/") for unit in gone):
+                    continue
                 known = self.replica.find_unit(head.unit)
                 if known is None or (known.version, known.token) != (head.version, head.token):
                     raise Stale(location_of(head.unit), whole_tree=True)
@@ -312,12 +320,11 @@ class GroveAgreement:
 
     def _send(self, connection: DeadlineConnection, values: dict[str, Any], *, is_held: bool) -> int | None:
         """Returns None if nothing was agreed to. A row that is held is committed in the same round trip."""
+        cursor = connection.cursor()
         if is_held:
-            with connection.pipeline():
-                cursor = connection.execute(STATEMENT, compact(values))
-                connection.commit()
+            _execute_and_commit(connection, cursor, compact(values))
         else:
-            cursor = connection.execute(STATEMENT, compact(values))
+            cursor.execute(statement_for(values), compact(values))
         row = cursor.fetchone()
         if connection.warnings:  # such as: committed locally, but perhaps not replicated
             raise _Warned("the database warned about this commit")
@@ -539,8 +546,10 @@ class GroveAgreement:
         unit = location.dir
         known = self.replica.find_unit(unit)
         rows = self._rows_of(unit, known.version if known else 0, connection)
-        if location.is_session and any(isinstance(o, Whole | Gone) for row in rows for o in decode_ops(row.ops, unit)):
-            raise Stale(location, whole_tree=True)  # a tree cannot be locked under the lock of its session
+        # What deletes a unit or creates a session needs the lock of the tree, which cannot be had under that of one.
+        of_tree = Whole | Gone if location.is_session else Gone
+        if any(isinstance(o, of_tree) for row in rows for o in decode_ops(row.ops, unit)):
+            raise Stale(location, whole_tree=True)
         self._apply(rows)
 
     def _apply(self, rows: Sequence[LogRow]) -> None:
@@ -549,13 +558,26 @@ class GroveAgreement:
 
     def pull_tree(self, root: str) -> None:
         """Bring all units of a root to their newest versions. The caller holds the lock of the tree."""
+        self.deletions.apply(root)
+        for unit, version in self._outdated_units(root).items():
+            self._apply(self._rows_of(unit, version))
+
+    def deletions_of(self, root: str) -> list[LogRow]:
+        """The deletions in a tree that this home has not applied, in their order."""
+        versions, shard = self._outdated_units(root), shard_of(root, self._membership.shards)
+        return self.server.run(lambda c: queries.deletions_after(c, shard, versions)) if versions else []
+
+    def _outdated_units(self, root: str) -> dict[str, int]:
+        """The units of a root that are newer in the grove, with their versions here; 0: it is not here."""
         heads = self.server.run(lambda c: queries.heads_of_root(c, root, self._membership.shards))
+        found: dict[str, int] = {}
         for head in heads:
+            if not is_unit(head.unit) or location_of(head.unit).root != root:
+                continue  # written by a broken host
             known = self.replica.find_unit(head.unit)
             if known is None or (known.version, known.token) != (head.version, head.token):
-                rows = self._rows_of(head.unit, known.version if known else 0)
-                self.outside.prepare_deletion(rows)
-                self._apply(rows)
+                found[head.unit] = known.version if known is not None else 0
+        return found
 
     def _rows_of(self, unit: str, after: int, connection: DeadlineConnection | None = None) -> list[LogRow]:
         root = location_of(unit).root
@@ -569,8 +591,29 @@ class GroveAgreement:
         root, shards = location_of(unit).root, self._membership.shards
         return self.server.run(lambda c: queries.all_rows_of_unit(c, unit, root, shards, version))
 
+    def rows_of_version(self, unit: str, version: int) -> list[LogRow]:
+        """The rows that make up a version of a unit, from a whole one on. Raises BadRow if the log does not have it."""
+        root, shards = location_of(unit).root, self._membership.shards
+        return self.server.run(lambda c: queries.rows_of_version(c, unit, root, shards, version))
+
     def fetch_chunk(self, digest: bytes) -> bytes:
         return self.server.run(lambda connection: queries.chunk(connection, digest))
+
+
+def _execute_and_commit(connection: DeadlineConnection, cursor: Any, values: dict[str, Any]) -> None:
+    """In one round trip. A refusal is raised after the pipeline has ended: before, psycopg would log a warning."""
+    refused: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                cursor.execute(statement_for(values), values)
+                connection.commit()
+            except psycopg.Error as error:
+                refused = error
+    except psycopg.Error as error:  # of the commit: the pipeline was aborted
+        raise refused or error from error
+    if refused is not None:
+        raise refused
 
 
 def _edited_file(unit: str, edit: OutsideEdit, texts: Mapping[str, bytes], known: Mapping[str, AgreedFile]) -> NewFile:

@@ -24,7 +24,7 @@ from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.disk.file import NewFile
 from store.disk.rejects import Rejects
-from store.errors import Conflict, ReadOnly, StoreError
+from store.errors import Busy, Conflict, ReadOnly, StoreError
 from store.grove.collapsing import ChunkReader, collapse
 from store.grove.replica import Replica
 from store.grove.row_plan import OutsideEdit, RowPlan, RowPlanner
@@ -155,7 +155,7 @@ class Applier:
 
     def _commit(self, plan: RowPlan, location: Location) -> tuple[Commit, list[str]]:
         """The commit, and the temporary names of what it deletes permanently: acknowledged mail."""
-        is_mail = location != location.owner
+        is_mail = location != location.owner and not plan.is_gone
         temps = [self.core.disk.temp_path() for _ in plan.removed] if is_mail else []
         trash = to_trash(location, _reason(plan.removed), moved=[] if is_mail else plan.removed, numbered=True)
         targets = [*(file.path for file in plan.files), *(target for _, target in plan.moves)]
@@ -181,10 +181,26 @@ class Applier:
 
     def _delete(self, plan: RowPlan, location: Location) -> None:
         """A deletion moves the session to the trash of this home. Its mailbox goes with it."""
-        if not location.is_session or self.core.disk.stat(location.dir) is None:
+        if not location.is_session:
+            return self._delete_files(plan, location)
+        if self.core.disk.stat(location.dir) is None:
             return self.replica.record_agreed([plan.version], {})
         with acting_as(author_of(plan.row)):
             DeleteOperations(self.core).delete_agreed(location, [plan.version])
+
+    def _delete_files(self, plan: RowPlan, location: Location) -> None:
+        """Delete what is left of a mailbox after its session was deleted, or all documents of a state category."""
+        session = self.replica.find_unit(location.owner.dir) if location != location.owner else None
+        if session is not None and not session.is_gone and self.replica.is_behind(location.owner.dir):
+            raise Busy(f"{plan.row.unit} waits for the deletion of its session")
+        paths = [f"{plan.row.unit}/{name}" for name in self.replica.files(plan.row.unit)]
+        plan.removed = [path for path in paths if self.core.disk.stat(path) is not None]
+        if not plan.removed:
+            return self.replica.record_agreed([plan.version], {})
+        commit, _ = self._commit(plan, location)
+        with acting_as(author_of(plan.row)):
+            self.core.journal.run(commit, self._index(plan, location))
+        self.core.on_commit()
 
     def _keep(self, edit: OutsideEdit, row: LogRow) -> None:
         """Keep a text that another program wrote here, before the row replaces it."""

@@ -128,8 +128,17 @@ def collapse(rows: Sequence[LogRow], read_chunk: ChunkReader | None = None) -> L
 
     Without `read_chunk`, a step that builds on a text in chunks cannot be applied.
     """
+    if len(rows) == 1 and _is_complete(rows[0]):
+        return rows[0]
     content = UnitContent(read_chunk)
     for row in rows:
         for operation in decode_ops(row.ops, row.unit):
             content.add(row, operation)
     return rows[-1]._replace(ops=encode_ops(content.operations()))
+
+
+def _is_complete(row: LogRow) -> bool:
+    """Whether a row is whole and needs no older text."""
+    first, *others = decode_ops(row.ops, row.unit) or (None,)
+    is_whole = isinstance(first, Whole | Gone)
+    return is_whole and not any(isinstance(operation, Put) and operation.base for operation in others)

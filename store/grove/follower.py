@@ -28,13 +28,14 @@ from store.errors import Busy, StoreError, Unreachable
 from store.grove import queries
 from store.grove.applying import LostHistory, apply_rows, apply_whole
 from store.grove.chains import LongChains
+from store.grove.deletions import Deletions
 from store.grove.hints import CHANNEL, are_on
 from store.grove.log_query import LogPage, lost_history, read_page
 from store.grove.outside import OutsideEdits
 from store.grove.replica import LogPosition, Replica
 from store.grove.row_plan import OutsideEdit
 from store.grove.units import is_unit, location_of
-from store.grove.wire import BadRow, LogRow
+from store.grove.wire import DELETED, BadRow, LogRow
 
 log = logging.getLogger("grovefs.store")
 
@@ -62,10 +63,16 @@ class LogFollower:
     """Keeps one home up to date. `catch_up` works in the caller's thread, `start` in one of its own."""
 
     def __init__(
-        self, core: Core, replica: Replica, server: LogServer, outside: OutsideEdits, chains: LongChains
+        self,
+        core: Core,
+        replica: Replica,
+        server: LogServer,
+        outside: OutsideEdits,
+        deletions: Deletions,
+        chains: LongChains,
     ) -> None:
         self._core, self._replica, self._server = core, replica, server
-        self._outside, self._chains = outside, chains
+        self._outside, self._deletions, self._chains = outside, deletions, chains
         self._sweep_at = 0.0
         self._reported_at = 0.0
         self._wake_r, self._wake_w = os.pipe()
@@ -109,7 +116,7 @@ class LogFollower:
         """Apply one row, or note why that failed."""
         try:
             with self._locked(row):
-                self._outside.prepare_deletion([row])
+                self._apply_deletions(row)
                 edits = apply_rows(self._core, self._replica, [row], self._read_chunk)
         except LostHistory as error:
             self._freeze(str(error))
@@ -121,12 +128,19 @@ class LogFollower:
         else:
             self._merge(edits)
 
+    def _apply_deletions(self, row: LogRow) -> None:
+        """Before a row that deletes a unit, or creates it again after a deletion that could not be applied."""
+        known = self._replica.find_unit(row.unit)
+        missing = row.version - (known.version if known is not None else 0)
+        if (row.ops == DELETED and missing > 0) or (row.generation is not None and missing > 1):
+            self._deletions.apply(location_of(row.unit).root, row)
+
     def _locked(self, row: LogRow) -> AbstractContextManager[None]:
         """The lock of the unit, or of its tree: rows that delete or create a unit need that."""
         if not is_unit(row.unit):
             raise BadRow(f"{row.unit!r} is not the name of a unit")
         location = location_of(row.unit)
-        if row.generation is not None:
+        if row.generation is not None or row.ops == DELETED:
             return self._core.locked_tree(location.root, timeout_s=LOCK_TIMEOUT_S)
         return self._core.locked(location, timeout_s=LOCK_TIMEOUT_S)
 
@@ -151,19 +165,28 @@ class LogFollower:
         The rows are read before the lock is taken. If this home has a newer version then, they are read again: they
         would take back what was committed meanwhile.
         """
-        root, shards = location_of(unit).root, self._replica.membership.shards
+        root = location_of(unit).root
         for _ in range(_FETCHES):
-            rows = self._server.run(lambda connection: queries.rows_of_unit(connection, unit, root, shards, 0))
+            rows = self._rows_of(unit)
             if not rows:
                 return self._replica.forget_behind(unit)
             with self._core.locked_tree(root, timeout_s=LOCK_TIMEOUT_S):
-                known = self._replica.find_unit(unit)
-                if known is not None and known.version > rows[-1].version:
+                known, head = self._replica.find_unit(unit), rows[-1]
+                if known is not None and known.version > head.version:
                     continue
-                edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
-            self._replica.forget_behind(unit)
+                edits: list[OutsideEdit] = []
+                if known is None or (known.version, known.token) != (head.version, head.token):
+                    self._deletions.apply(root, head)
+                    if head.ops != DELETED:
+                        edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
+                self._replica.forget_behind(unit)
             return self._merge(edits)
         raise Busy(f"{unit} keeps changing")
+
+    def _rows_of(self, unit: str) -> list[LogRow]:
+        """The rows that make up a unit."""
+        shards = self._replica.membership.shards
+        return self._server.run(lambda c: queries.rows_of_unit(c, unit, location_of(unit).root, shards, 0))
 
     def retry_behind(self) -> None:
         """Try again what could not be applied."""

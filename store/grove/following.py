@@ -18,7 +18,9 @@ def follow(core: Core, *, background: bool) -> LogFollower:
     """Bring a joined home up to date, for a second at most, and keep it so with `background`."""
     agreement = core.agreement
     assert isinstance(agreement, GroveAgreement)
-    follower = LogFollower(core, agreement.replica, agreement.server, agreement.outside, agreement.chains)
+    follower = LogFollower(
+        core, agreement.replica, agreement.server, agreement.outside, agreement.deletions, agreement.chains
+    )
     try:
         follower.catch_up(CATCH_UP_S)
     except (StoreError, OSError) as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from store.commit.commit import AgreedVersion
 from store.commit.core import Core
 from store.errors import Busy, InvalidName, ReadOnly, StoreError, Unreachable
 from store.grove import schema
+from store.grove.agreeing import GroveAgreement
 from store.grove.applying import apply_whole
 from store.grove.attaching import attach
 from store.grove.connection import DEADLINE_S, first_line, now_s, open_connection
@@ -40,6 +41,9 @@ from store.layout import Location
 from store.sessions.fork import ForkOperation
 
 Told = Callable[[str, int, int], None]  # called with what is being done, how many are done, and the total
+
+_TOGETHER = 64  # units in one transaction of the index
+_TOGETHER_BYTES = 1 << 20  # of their rows, which are compressed
 
 _UNITS = "SELECT unit, version, token::text, gone, digests FROM grove.units"
 
@@ -116,13 +120,15 @@ class JoinOperation:
             copies = self._set_aside(first)
             plan = self._plan(connection)  # sessions were copied and deleted
             ends = read_ends(connection)
-            replica = self._enter(connection)
-            self.core.agreement = attach(self.core)  # from here on, commits record what was agreed to
+            self._enter(connection)
+            agreement = attach(self.core)
+            assert isinstance(agreement, GroveAgreement)
+            self.core.agreement = agreement  # from here on, commits record what was agreed to
+            replica = agreement.replica
             self.core.history.share()
             self._adopt(connection, replica, plan)
             self._fetch(connection, replica, plan)
             replica.set_cursors(ends)
-        replica.close()
         self._publish([unit for unit in plan.units("publish") if location_of(unit).root not in copies])
         return first
 
@@ -152,7 +158,7 @@ class JoinOperation:
         ForkOperation(self.core, self.services.relocator).fork(location, target)
         return target
 
-    def _enter(self, connection: Any) -> Replica:
+    def _enter(self, connection: Any) -> None:
         """Register this home with the grove."""
         epoch, shards = connection.execute("SELECT epoch::text, shards FROM grove.grove").fetchone()
         host, place = str(uuid.uuid4()), (machine_id(), private_inode(self.core.home))
@@ -165,8 +171,9 @@ class JoinOperation:
         if (self.core.home / layout.GROVE_DB).exists():
             replica = Replica(self.core.home)
             replica.replace_membership(membership)
-            return replica
-        return Replica.create(self.core.home, membership)
+        else:
+            replica = Replica.create(self.core.home, membership)
+        replica.close()
 
     def _adopt(self, connection: Any, replica: Replica, plan: JoinPlan) -> None:
         wanted = {*plan.units("adopt")}
@@ -182,20 +189,24 @@ class JoinOperation:
         replaced = {*plan.units("conflict"), *plan.units("discard")}
         wanted = {*plan.units("fetch"), *replaced}
         if replaced:
-            return self._fetch_units(connection, replica, wanted)
+            return self._fetch_units(connection, replica, wanted, together=1)
         replica.note_unsynced(wanted)
         with self.core.disk.synced_once():
-            self._fetch_units(connection, replica, wanted)
+            self._fetch_units(connection, replica, wanted, together=_TOGETHER)
         replica.forget_unsynced(wanted)
 
-    def _fetch_units(self, connection: Any, replica: Replica, wanted: Collection[str]) -> None:
+    def _fetch_units(self, connection: Any, replica: Replica, wanted: Collection[str], together: int) -> None:
+        """Units are indexed and recorded in batches.
+
+        Of a batch that is interrupted there are files, which opening the home indexes and following recognises.
+        """
         done = 0
-        for rows in _iter_pages(connection):
-            if rows[-1].unit not in wanted:
-                continue
-            with self.core.locked_tree(location_of(rows[-1].unit).root):
-                apply_whole(self.core, replica, rows, lambda digest: chunk(connection, digest))
-            done += 1
+        for batch in _batches((rows for rows in _iter_pages(connection) if rows[-1].unit in wanted), together):
+            with self.core.db.write(), replica.write():
+                for rows in batch:
+                    with self.core.locked_tree(location_of(rows[-1].unit).root):
+                        apply_whole(self.core, replica, rows, lambda digest: chunk(connection, digest))
+            done += len(batch)
             self.told("fetching", done, len(wanted))
 
     def _publish(self, units: Sequence[str]) -> None:
@@ -269,6 +280,20 @@ def _iter_pages(connection: Any) -> Iterator[list[LogRow]]:
     while page := read_units(connection, after):
         yield from page
         after = (page[-1][0].shard, page[-1][0].unit)
+
+
+def _batches(units: Iterable[list[LogRow]], together: int) -> Iterator[list[list[LogRow]]]:
+    """Units in groups of at most this many, and not many bytes."""
+    batch: list[list[LogRow]] = []
+    size = 0
+    for rows in units:
+        batch.append(rows)
+        size += sum(len(row.ops) for row in rows)
+        if len(batch) >= together or size > _TOGETHER_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _past_digests(connection: Any, unit: str) -> Iterator[dict[str, str]]:

@@ -34,15 +34,18 @@ class LogHistory:
     def fill(self, path: str) -> int:
         """Add the versions of a path that the log has and this home does not; returns how many.
 
-        0 if there are none, or the database does not answer.
+        0 if there are none, or the database does not answer. It is asked before the lock is taken: nobody else waits
+        for it.
         """
         unit = path if is_session_dir(path) else unit_of(path)
-        if unit is None or self._first(path) is None:
+        first = self._first(path)
+        if unit is None or first is None:
             return 0
         try:
+            past = [*self._past(unit, path, first)]
             with self.core.locked(location_of(unit)):
-                first = self._first(path)
-                past = [*self._past(unit, path, first)] if first is not None else []
+                if self._first(path) != first:  # another process has added them meanwhile
+                    return len(past[1:])
                 return self.core.history.prepend(path, past)
         except (StoreError, OSError) as error:
             log.info("%s: older versions cannot be read from the grove: %s", path, error)

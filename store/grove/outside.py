@@ -36,7 +36,7 @@ from store.grove.past_texts import PastTexts
 from store.grove.replica import AgreedFile, Replica
 from store.grove.row_plan import OutsideEdit, read_edit
 from store.grove.units import location_of
-from store.grove.wire import Gone, LogRow, decode_ops
+from store.grove.wire import LogRow
 from store.history.authors import OUTSIDE, acting_as
 from store.index.catalog import Version
 from store.layout import Location
@@ -59,6 +59,7 @@ class Grove(Protocol):
     ) -> list[AgreedVersion]: ...
     def settle_unit(self, unit: str) -> None: ...
     def rows_until(self, unit: str, version: int) -> Sequence[LogRow]: ...
+    def rows_of_version(self, unit: str, version: int) -> Sequence[LogRow]: ...
     def fetch_chunk(self, digest: bytes) -> bytes: ...
 
 
@@ -249,34 +250,20 @@ class OutsideEdits:
         known = self._replica.find_unit(unit)
         return self._grove.rows_until(unit, known.version) if known is not None else []
 
+    def _put_names(self, unit: str, names: Sequence[str], why: StoreError) -> None:
+        known = self._replica.find_unit(unit)
+        if known is not None:
+            rows = self._grove.rows_of_version(unit, known.version)
+            put_back(self._core, self._replica, rows, names, why, self._grove.fetch_chunk)
+
     def fetch_missing(self, unit: str) -> None:
         """Bring back files that are missing on disk. The caller holds the lock of the tree."""
         names = self.missing(unit)
         if names:
-            why = Conflict(f"{unit}: a file was missing")
-            put_back(self._core, self._replica, self._rows(unit), names, why, self._grove.fetch_chunk)
-
-    def prepare_deletion(self, rows: Sequence[LogRow]) -> None:
-        """Before rows delete a unit here, bring back missing files in it and below: the trash gets whole sessions.
-
-        The caller holds the lock of the tree. Failing is no reason to keep what another host has deleted.
-        """
-        gone = [row.unit for row in rows if any(isinstance(o, Gone) for o in decode_ops(row.ops, row.unit))]
-        for unit in gone:
-            for below in self._replica.units_of(location_of(unit).root):
-                is_deleted = below == unit or below.startswith(f"{unit}/")
-                if is_deleted and self._core.disk.stat(below) is not None:
-                    self._fetch_before_deletion(below)
-
-    def _fetch_before_deletion(self, unit: str) -> None:
-        try:
-            self.fetch_missing(unit)
-        except (StoreError, OSError) as error:
-            log.warning("%s is deleted without its missing files: %s", unit, error)
+            self._put_names(unit, names, Conflict(f"{unit}: a file was missing"))
 
     def _put_back(self, unit: str, edit: OutsideEdit, why: StoreError) -> None:
-        name = edit.path[len(unit) + 1 :]
-        put_back(self._core, self._replica, self._rows(unit), [name], why, self._grove.fetch_chunk)
+        self._put_names(unit, [edit.path[len(unit) + 1 :]], why)
 
     def _forget(self, edit: OutsideEdit) -> None:
         directory, _, name = edit.path.rpartition("/")

@@ -33,8 +33,9 @@ _PARSED_BYTES = 1 << 20
 class EditedOutside(StoreError):
     """A commit replaces a file that another program has edited or removed on disk. That has to be settled first."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, *, is_missing: bool = False) -> None:
         self.unit = unit
+        self.is_missing = is_missing
         super().__init__(f"{unit} was edited on disk; nothing was changed, try again")
 
 
@@ -43,6 +44,13 @@ class ChunkSource(NamedTuple):
 
     path: str
     offset: int
+
+
+class KnownSession(NamedTuple):
+    """A session as this home knows it."""
+
+    unit: str
+    known: AgreedUnit
 
 
 @dataclass
@@ -57,6 +65,7 @@ class Proposal:
     chunks: dict[bytes, ChunkSource] = field(default_factory=dict)
     said_ns: int | None = None
     is_gone: bool = False
+    session: KnownSession | None = None  # of a new mailbox: the session it belongs to, unless the commit has that too
 
     @property
     def is_new(self) -> bool:
@@ -99,6 +108,9 @@ class Proposals:
         for proposal in self._found.values():
             if proposal.is_new and not proposal.is_gone:
                 self._complete(proposal)
+        for proposal in self._found.values():
+            if _is_mailbox(proposal.unit) and proposal.is_new:
+                self._find_session(proposal)
 
     def result(self) -> list[Proposal]:
         """The proposals, in the order of their units, without those that change nothing."""
@@ -107,6 +119,17 @@ class Proposals:
         if len(roots) > 1:
             raise LocalOnly(f"this changes {' and '.join(sorted(roots)[:3])} together, which a grove cannot do yet")
         return sorted(found, key=lambda proposal: proposal.unit)
+
+    def _find_session(self, proposal: Proposal) -> None:
+        """Name the session of a new mailbox. As long as the grove does not have the session, its mail is local too."""
+        unit = proposal.unit.rpartition("/")[0]
+        known = self._replica.find_unit(unit)
+        if unit in self._found:
+            return
+        if known is None or known.is_gone:
+            proposal.operations = []
+        else:
+            proposal.session = KnownSession(unit, known)
 
     def _proposal(self, unit: str) -> Proposal:
         if unit not in self._found:
@@ -128,7 +151,8 @@ class Proposals:
         name = file.path[len(unit) + 1 :]
         old, agreed = file.like, self._files_of(unit).get(name)
         base: tuple[bytes, bytes] | None = None
-        if old is not None and old.data and agreed is not None and not proposal.is_new:
+        is_read = old is not None and (old.data or old.stamp.size == 0)  # attachments are not
+        if old is not None and is_read and agreed is not None and not proposal.is_new:
             if agreed.stamp != old.stamp and sha256(old.data).digest() != agreed.sha256:
                 raise EditedOutside(unit)  # what it replaces was never agreed to
             base = (old.data, agreed.sha256)
@@ -143,6 +167,8 @@ class Proposals:
         known: KnownChange | None = None,
     ) -> None:
         """Add a Put of the file at `source`, as a step from `base` (text and digest) if it has one."""
+        if base is None:
+            self._require_not_missing(proposal, name)
         fd = self._disk.open_to_read(source)
         try:
             info = os.fstat(fd)
@@ -160,6 +186,12 @@ class Proposals:
         proposal.operations = [o for o in proposal.operations if not (isinstance(o, Put) and o.path == put.path)]
         proposal.operations.append(put)
         proposal.digests[name] = put.sha256.hex()
+
+    def _require_not_missing(self, proposal: Proposal, name: str) -> None:
+        """What another program removed still exists in the grove: it is fetched before anything takes its name."""
+        is_shared = not proposal.is_new and name in self._files_of(proposal.unit)
+        if is_shared and self._disk.stat(proposal.path(name)) is None:
+            raise EditedOutside(proposal.unit, is_missing=True)
 
     def _spliced(
         self,
@@ -287,7 +319,7 @@ class Proposals:
     def _require_files(self, unit: str) -> None:
         """A file that another program removed is fetched first: restored from the trash, the unit has to be whole."""
         if any(self._disk.stat(f"{unit}/{name}") is None for name in self._files_of(unit)):
-            raise EditedOutside(unit)
+            raise EditedOutside(unit, is_missing=True)
 
     def _remove(self, proposal: Proposal, name: str) -> None:
         proposal.operations.append(Remove(escape_path(name)))
@@ -336,6 +368,11 @@ class Proposals:
 def _unit_for(path: str) -> str | None:
     _refuse_projects(path)
     return None if _is_private(path) else unit_of(path)
+
+
+def _is_mailbox(unit: str) -> bool:
+    place = location_of(unit)
+    return place != place.owner
 
 
 def _refuse_projects(path: str) -> None:

@@ -20,7 +20,10 @@ class Publishing:
     core: Core
 
     def publish(self, name: str) -> list[str]:
-        """Publish a session that only this home has, with its children and mailboxes; returns the units."""
+        """Publish a session that only this home has, with its children and mailboxes; returns the units.
+
+        Of one that the grove has, what was edited on disk is published, merged or rejected, as in a sweep.
+        """
         location = self.core.locate(name)
         if location is None:
             raise NotFound(f"there is no session {name!r}")
@@ -28,7 +31,15 @@ class Publishing:
         if location.child is None:
             places += [other for other in self.core.index.locations_in_tree(location.root) if other != location]
         units = [unit for place in places for unit in (place.dir, f"{place.dir}/mailbox")]
-        return [unit for unit in units if publish_unit(self.core, unit)]
+        return [unit for unit in units if self._publish(unit)]
+
+    def _publish(self, unit: str) -> bool:
+        replica = self._agreement.replica
+        known = replica.find_unit(unit)
+        if known is None or known.is_gone:
+            return publish_unit(self.core, unit)
+        self._agreement.settle_unit(unit)
+        return replica.find_unit(unit) != known
 
     def waiting(self) -> list[str]:
         """The files that were edited on disk and are not published yet, because they are many."""

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from store.grove.replica import LogPosition
 from store.grove.units import shard_of
-from store.grove.wire import CHUNK_BYTES, BadRow, LogRow
+from store.grove.wire import CHUNK_BYTES, DELETED, BadRow, Gone, LogRow, Whole, decode_ops
 from store.history import steps
 
 PLAIN, COMPRESSED = b"\0", b"\1"
 PAST_ROWS = 2000  # of one unit, for the search of an older version
+PAGE_ROWS = 300  # a version rarely needs more
 
 _LOG_COLUMNS = """
 l.shard, l.seq, l.unit, l.version, l.token::text, coalesce(l.previous::text, ''), l.host::text, coalesce(h.name, ''),
@@ -33,11 +34,20 @@ class UnitHead(NamedTuple):
 
 def rows_of_unit(connection: Any, unit: str, root: str, shards: int, after: int) -> list[LogRow]:
     """The rows of a unit with versions after one, in order; from the newest whole version if that is later."""
-    shard = shard_of(root, shards)
     rows = connection.execute(
         f"""{LOG_ROWS} JOIN grove.units u ON u.shard = l.shard AND u.unit = l.unit
         WHERE l.shard = %s AND l.unit = %s AND l.version > %s AND l.version >= u.base ORDER BY l.version""",
-        (shard, unit, after),
+        (shard_of(root, shards), unit, after),
+    )
+    return [LogRow(*row) for row in rows]
+
+
+def deletions_after(connection: Any, shard: int, versions: Mapping[str, int]) -> list[LogRow]:
+    """The rows of a shard that deleted units after these versions of them, in order."""
+    rows = connection.execute(
+        f"""{LOG_ROWS} JOIN unnest(%s::text[], %s::bigint[]) AS k(unit, version) ON k.unit = l.unit
+        WHERE l.shard = %s AND l.version > k.version AND l.ops = %s ORDER BY l.seq""",
+        ([*versions], [*versions.values()], shard, DELETED),
     )
     return [LogRow(*row) for row in rows]
 
@@ -49,6 +59,21 @@ def all_rows_of_unit(connection: Any, unit: str, root: str, shards: int, until: 
         (shard_of(root, shards), unit, until),
     )
     return [LogRow(*row) for row in rows][::-1]
+
+
+def rows_of_version(connection: Any, unit: str, root: str, shards: int, version: int) -> list[LogRow]:
+    """The rows that make up a version of a unit, from the last whole one on. Raises BadRow if it does not exist."""
+    found: list[LogRow] = []  # newest first
+    while page := connection.execute(
+        f"{LOG_ROWS} WHERE l.shard = %s AND l.unit = %s AND l.version <= %s ORDER BY l.version DESC LIMIT {PAGE_ROWS}",
+        (shard_of(root, shards), unit, found[-1].version - 1 if found else version),
+    ).fetchall():
+        for row in map(LogRow._make, page):
+            found.append(row)
+            ops = decode_ops(row.ops, unit)
+            if ops and isinstance(ops[0], Whole | Gone):
+                return found[::-1]
+    raise BadRow(f"{unit}: the log of the grove does not have all of version {version}")
 
 
 def units_changed_between(connection: Any, since_ns: int, until_ns: int) -> list[str]:

@@ -335,7 +335,6 @@ class Replica:
             self._put_file(unit, path, file)
         for path, host in agreed.claims.items():
             self._put_claim(unit, path, host)
-        self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
         self._acknowledge(agreed.shard, LogPosition(agreed.seq, agreed.token))
 
     def note_unsynced(self, units: Iterable[str]) -> None:
@@ -425,7 +424,7 @@ class Replica:
     # -- units that are behind -----------------------------------------------------------------------
 
     def note_behind(self, unit: str, why: str) -> None:
-        """Record a unit that could not be brought up to date. It is tried again later."""
+        """Record a unit that could not be brought up to date. It is tried again until it has its newest version."""
         with self.write():
             self._db.execute(
                 "INSERT INTO behind VALUES (?, ?, ?) ON CONFLICT (unit) DO UPDATE SET why = excluded.why",
@@ -435,6 +434,9 @@ class Replica:
     def forget_behind(self, unit: str) -> None:
         with self.write():
             self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
+
+    def is_behind(self, unit: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM behind WHERE unit = ?", (unit,)))
 
     def behind(self) -> list[BehindUnit]:
         """The units that could not be brought up to date, the longest waiting first."""

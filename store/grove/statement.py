@@ -2,7 +2,9 @@
 
 One round trip. Every condition is part of the statement: the grove has the epoch this home knows and
 is not frozen, the shard has the rows this home knows, every chunk is there, every unit has the version
-and the token this home knows, and a tree whose units are created or deleted is as this home knows it.
+and the token this home knows, and a tree whose units are deleted is as this home knows it. A new mailbox
+needs the newest version of its session: mail to a session that was deleted meanwhile must not get into
+another one that is created later under the same id.
 If one condition fails, nothing is changed: with several units, or with a tree, a division by zero makes
 the server roll back.
 """
@@ -35,7 +37,8 @@ WITH given AS (
     INSERT INTO grove.trees AS t (shard, root, generation, gone)
     SELECT %(shard)s, %(root)s, 1, %(tree)s = 'deleted' FROM open WHERE %(tree)s <> 'kept'
     ON CONFLICT (shard, root) DO UPDATE SET generation = t.generation + 1, gone = excluded.gone
-    WHERE CASE %(tree)s WHEN 'deleted' THEN t.generation = %(generation)s WHEN 'below' THEN NOT t.gone ELSE true END
+    WHERE CASE %(tree)s WHEN 'deleted' THEN t.generation = %(generation)s
+        WHEN 'below' THEN NOT t.gone AND coalesce(t.generation = %(generation)s, true) ELSE true END
     RETURNING t.generation
 ), changed AS (
     INSERT INTO grove.units AS u (shard, unit, root, version, token, previous, base, gone, digests, at)
@@ -75,6 +78,23 @@ SELECT max(seq), 1 / (
 ) FROM counted LEFT JOIN added ON true GROUP BY wanted
 """
 
+# For a new mailbox, as a statement of its own: the server would plan that of an append each time, if it had this too.
+# FOR SHARE waits for a deletion in progress, and looks at the row again.
+_OWNER = """), owner AS (
+    SELECT u.unit FROM grove.units u
+    JOIN unnest(%(owners)s::text[], %(owner_versions)s::bigint[], %(owner_tokens)s::uuid[]) AS o (unit, version, token)
+        ON o.unit = u.unit AND o.version = u.version AND o.token = u.token
+    WHERE u.shard = %(shard)s AND EXISTS (SELECT FROM tree) ORDER BY u.unit FOR SHARE OF u
+), changed AS ("""
+_WITH_TREE = "OR EXISTS (SELECT FROM tree))"
+STATEMENT_WITH_OWNER = STATEMENT.replace("), changed AS (", _OWNER).replace(
+    _WITH_TREE, f"{_WITH_TREE} AND (SELECT count(*) FROM owner) = cardinality(%(owners)s::text[])"
+)
+
+
+def statement_for(values: dict[str, Any]) -> str:
+    return STATEMENT_WITH_OWNER if values["owners"] else STATEMENT
+
 
 def tree_change(proposals: Sequence[Proposal]) -> str:
     """What a commit does to its tree: kept, created, below or deleted."""
@@ -90,6 +110,7 @@ def parameters(proposals: Sequence[Proposal], token: str, shard: int, tree: str)
     """The part of the statement's parameters that the proposals determine."""
     refs = [(p.unit, _was(p) + 1, digest) for p in proposals for digest in p.chunks]
     chunks = sorted({digest for _, _, digest in refs})
+    owners = [p.session for p in proposals if p.session is not None]
     return {
         "units": [p.unit for p in proposals],
         "was": [_was(p) for p in proposals],
@@ -107,6 +128,9 @@ def parameters(proposals: Sequence[Proposal], token: str, shard: int, tree: str)
         "root": location_of(proposals[0].unit).root,
         "token": token,
         "tree": tree,
+        "owners": [owner.unit for owner in owners],
+        "owner_versions": [owner.known.version for owner in owners],
+        "owner_tokens": [owner.known.token for owner in owners],
         "atomic": tree != "kept" or len(proposals) > 1,  # for the caller: the statement works it out itself
     }
 

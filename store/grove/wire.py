@@ -107,6 +107,9 @@ def encode_ops(ops: Sequence[Operation]) -> bytes:
     return _encoder.encode(_OperationList(FORMAT, tuple(ops)))
 
 
+DELETED = encode_ops([Gone()])  # the operations of every row that deletes a unit
+
+
 def decode_ops(raw: bytes, unit: str) -> tuple[Operation, ...]:
     """The operations of a row of this unit. Raises BadRow if it must not be applied."""
     if not is_unit(unit):

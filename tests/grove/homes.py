@@ -7,13 +7,19 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pytest
 
 from store import Store
+from store.errors import Unsure
 from store.grove import schema
 from store.grove.agreeing import GroveAgreement
+from store.grove.follower import LogFollower
+from store.grove.log_query import read_page
 from store.grove.replica import Membership, Replica, machine_id, private_inode
+from store.grove.wire import LogRow
 
 
 def new_grove(url: str) -> str:
@@ -64,6 +70,31 @@ def pull(store: Store, *roots: str) -> None:
         with store._core.locked_tree(root):
             agreement_of(store).pull_tree(root)
         agreement_of(store).merge_set_aside()
+
+
+def follower_of(store: Store) -> LogFollower:
+    grove = agreement_of(store)
+    return LogFollower(grove.core, grove.replica, grove.server, grove.outside, grove.deletions, grove.chains)
+
+
+def rows_to_apply(store: Store) -> list[LogRow]:
+    """The rows of the log that a follower of this home has not read."""
+    grove = agreement_of(store)
+    cursors, shards = grove.replica.cursors(), grove.replica.membership.shards
+    return grove.server.run(lambda connection: read_page(connection, cursors, shards)).rows
+
+
+def be_unsure(monkeypatch: pytest.MonkeyPatch, *, is_stored: bool) -> None:
+    """Let the next agreement end without an answer, after the database has stored it or not."""
+    real = GroveAgreement._decide
+
+    def decide(self: GroveAgreement, values: dict[str, Any]) -> int:
+        monkeypatch.setattr(GroveAgreement, "_decide", real)
+        if is_stored:
+            real(self, values)
+        raise Unsure("outcome unknown")
+
+    monkeypatch.setattr(GroveAgreement, "_decide", decide)
 
 
 def texts(store: Store, session_id: str) -> list[str]:

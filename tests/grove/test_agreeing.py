@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -334,8 +335,8 @@ def test_a_session_that_another_host_writes_all_the_time_can_be_deleted(
             except StoreError as error:
                 refused.append(error)
 
-        def generation(self: GroveAgreement, root: str) -> int | None:
-            found = real(self, root)
+        def generation(self: GroveAgreement, root: str, gone: Sequence[str]) -> int | None:
+            found = real(self, root, gone)
             threads.append(threading.Thread(target=append))
             threads[-1].start()
             threads[-1].join(0.5)  # it ends, unless it has to wait

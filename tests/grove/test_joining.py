@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from store import Message, ReadOnly, Session, Store
+from store import InboxMessage, Message, ReadOnly, Session, Store
 from store.disk import syscalls
 from store.errors import InvalidName, StoreError, Unreachable
-from store.grove import administration
+from store.grove import administration, applying
 from store.grove.replica import LogPosition, Replica, is_joined
 from tests.grove.groves import assert_clean, create, files, join, wait_equal, wait_until
+from tests.records import make_artifact
 
 
 def home_with(path: Path, **texts: str) -> Path:
@@ -274,18 +278,97 @@ def newest_versions(url: str) -> list[tuple[str, int]]:
         return [*connection.execute("SELECT unit, version FROM grove.units ORDER BY unit")]
 
 
+class PowerFailure(BaseException):
+    pass
+
+
+def join_interrupted(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Join, and stop before the fetched files are synced."""
+
+    def fail(*args: object) -> None:
+        raise PowerFailure
+
+    with monkeypatch.context() as patch:
+        patch.setattr("store.disk.disk.syncfs", fail)
+        with pytest.raises(PowerFailure):
+            join(home, url)
+
+
+@pytest.mark.parametrize("fetched", [1, 2, 4])
+def test_a_host_that_is_killed_while_it_fetches_goes_on_when_it_is_opened(
+    tmp_path: Path, url: str, fetched: int
+) -> None:
+    """Its index does not have what was fetched together with what was not."""
+    home_with(tmp_path / "one", a="first", b="second", c="third", d="fourth")
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.mail.at("a").deliver(InboxMessage.new("boss", "reply", {}))
+    create(url)
+    join(tmp_path / "one", url)
+    killed = os.fork()
+    if killed == 0:
+        real, times = applying.apply_whole, itertools.count()
+
+        def apply_some(*args: Any) -> Any:
+            if next(times) == fetched:
+                os._exit(9)
+            return real(*args)
+
+        pytest.MonkeyPatch().setattr("store.grove.joining.apply_whole", apply_some)
+        join(tmp_path / "two", url)
+        os._exit(0)
+    assert os.waitpid(killed, 0)[1] == 9 << 8
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        wait_equal(one, two)
+        for name, word in {"a": "first", "b": "second", "c": "third", "d": "fourth"}.items():
+            wait_until(partial(lambda name, word: roots(two, word) == [name], name, word))
+        two.append("a", [Message.user("goes on")])
+        wait_until(lambda: roots(one, '"goes on"') == ["a"])
+        wait_equal(one, two)
+        assert_clean(one, two)
+        assert [version.label for version in two.history.log("sessions/a", limit=1)] == ["2"]
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("content", [b"", b"\0\0"])
+@pytest.mark.parametrize("name", ["session.json", "runtime.json", "artifacts.json"])
+def test_what_a_power_failure_has_emptied_while_joining_is_not_published_by_name(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, content: bytes, name: str
+) -> None:
+    """The command may come before the first sweep."""
+    home_with(tmp_path / "one", a="first")
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.records.add_artifacts("a", [make_artifact("one")])
+    create(url)
+    join(tmp_path / "one", url)
+    fetched, versions = files(tmp_path / "one"), newest_versions(url)
+    join_interrupted(tmp_path / "two", url, monkeypatch)
+    (tmp_path / "two/sessions/a" / name).write_bytes(content)
+    with Store.open(tmp_path / "two", background=False) as two:
+        assert two.grove.publish("a") == []
+        assert files(two.home) == fetched
+        assert newest_versions(url) == versions
+        assert_clean(two)
+
+
+def test_publishing_a_shared_session_publishes_what_was_edited_on_disk(tmp_path: Path, url: str) -> None:
+    home_with(tmp_path / "one", a="first")
+    create(url)
+    join(tmp_path / "one", url)
+    document = tmp_path / "one/sessions/a/session.json"
+    with Store.open(tmp_path / "one", background=False) as one:
+        document.write_bytes(document.read_bytes().replace(b"first", b"third"))
+        assert one.grove.publish("a") == ["sessions/a"]
+        assert one.grove.publish("a") == []
+    join(tmp_path / "two", url)
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+    assert b"third" in document.read_bytes()
+
+
 @pytest.mark.warns
 def test_files_that_a_power_failure_has_emptied_while_joining_come_again(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although they have the size and the time that they had. They are not published as edits."""
-
-    class PowerFailure(BaseException):
-        pass
-
-    def fail(*args: object) -> None:
-        raise PowerFailure
-
     home_with(tmp_path / "one", a="first", b="second")
     with Store.open(tmp_path / "one", background=False) as one:
         one.attach("a", b"picture", "image/png")
@@ -296,10 +379,7 @@ def test_files_that_a_power_failure_has_emptied_while_joining_come_again(
     join(tmp_path / "one", url)
     fetched = files(tmp_path / "one")
     versions = newest_versions(url)
-    with monkeypatch.context() as patch:
-        patch.setattr("store.disk.disk.syncfs", fail)
-        with pytest.raises(PowerFailure):
-            join(tmp_path / "two", url)
+    join_interrupted(tmp_path / "two", url, monkeypatch)
     emptied = [path for path in fetched if not path.startswith("sessions/b/")]
     assert any("/attachments/" in path for path in emptied)
     for number, path in enumerate(emptied):

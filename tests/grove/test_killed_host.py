@@ -16,7 +16,16 @@ import psycopg
 import pytest
 
 from store import InboxMessage, Message, Session, Store
-from tests.grove.homes import assert_same_and_clean, pull, unfollowed_hosts
+from store.grove.replica import LogPosition
+from tests.grove.homes import (
+    agreement_of,
+    assert_same_and_clean,
+    follower_of,
+    pull,
+    rows_to_apply,
+    texts,
+    unfollowed_hosts,
+)
 
 MAX_STEPS = 200
 
@@ -120,3 +129,47 @@ def test_a_host_killed_at_any_step_agrees_with_the_others(change: Change, tmp_pa
                 if is_agreed and change.name == "drain":
                     again.mail.at("s").deliver(InboxMessage.new("x", "reply", {}))
         pytest.fail("the change never completed")
+
+
+def skip_rows(store: Store) -> list[str]:
+    """Let a home have read the log without applying it; returns the units that are behind then."""
+    replica, rows = agreement_of(store).replica, rows_to_apply(store)
+    replica.set_cursors({row.shard: LogPosition(row.seq, row.token) for row in rows})
+    return [row.unit for row in rows]
+
+
+def catch_up(store: Store, units: list[str]) -> None:
+    """As a follower does that could get no lock while it read the log."""
+    for unit in units:
+        agreement_of(store).replica.note_behind(unit, "locked")
+    follower_of(store).retry_behind()
+
+
+def test_a_host_killed_while_it_catches_up_with_a_deletion_has_all_of_it_in_its_trash(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        b.close()
+        for at in range(1, MAX_STEPS):
+            name = f"s{at}"
+            a.save(Session.new(name, "m"))
+            with Store.open(b.home, background=False) as behind:
+                a.append(name, [Message.user("last")])
+                a.new_child(name, "c")
+                a.mail.at(name).deliver(InboxMessage.new("x", "reply", {"n": 1}))
+                a.delete(name)
+                units = skip_rows(behind)
+            change = Change("catch up", lambda store, units=units: catch_up(store, units))  # type: ignore[misc]
+            is_complete = run_and_kill(b.home, change, at)
+            with Store.open(b.home, background=False) as again:
+                assert agreement_of(again).replica.behind() == []
+                newest = max(slot.name for slot in again.trash.deleted() if slot.session_id == name)
+                again.trash.undelete(newest)
+                pull(a, name)
+                assert texts(a, name) == ["last"], f"step {at}"
+                assert a.exists(f"{name}/c"), f"step {at}"
+                assert len(a.mail.at(name).pending()) == 1, f"step {at}"
+                again.delete(name)
+                pull(a, name)
+                assert_same_and_clean(a, again)
+            if is_complete:
+                return
+        pytest.fail("the deletion never completed")

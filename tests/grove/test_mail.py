@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from store import InboxMessage, Session, Store
 from store.errors import Unsure
-from store.grove.agreeing import GroveAgreement
-from tests.grove.homes import agreement_of, assert_same_and_clean, pull, unfollowed_hosts
+from tests.grove.homes import agreement_of, assert_same_and_clean, be_unsure, pull, unfollowed_hosts
 
 
 def deliver(store: Store, *numbers: int) -> None:
@@ -24,19 +22,6 @@ def drained(store: Store, limit: int | None = None) -> list[int]:
 
 def recovered(store: Store) -> list[int]:
     return [found.message.body["n"] for found in store.mail.at("s").recover()]
-
-
-def be_unsure(monkeypatch: pytest.MonkeyPatch, *, is_stored: bool) -> None:
-    """Let the next agreement end without an answer, after the database has stored it or not."""
-    real = GroveAgreement._decide
-
-    def decide(self: GroveAgreement, values: dict[str, Any]) -> int:
-        monkeypatch.setattr(GroveAgreement, "_decide", real)
-        if is_stored:
-            real(self, values)
-        raise Unsure("outcome unknown")
-
-    monkeypatch.setattr(GroveAgreement, "_decide", decide)
 
 
 def test_a_drain_pulls_first(tmp_path: Path, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -13,9 +14,12 @@ import pytest
 from store import InboxMessage, Message, Session, Store
 from store.disk.file import Stamp
 from store.disk.rejects import Rejects
-from store.errors import Busy, Protected
+from store.documents import json_text
+from store.errors import Busy, Conflict, Protected
+from store.grove import queries
 from store.grove.outside import MAX_UNASKED
 from store.grove.row_plan import OutsideEdit
+from store.index.catalog import NO_VERSION
 from store.layout import Location
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
@@ -196,6 +200,21 @@ def test_a_missing_file_is_fetched_again(tmp_path: Path, url: str) -> None:
         assert_same_and_clean(a, b)
 
 
+def test_a_missing_file_is_fetched_again_however_many_versions_there_are(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "PAST_ROWS", 3)
+    monkeypatch.setattr(queries, "PAGE_ROWS", 3)
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        for number in range(10):
+            a.append("s", [Message.user(str(number))])
+        pull(b, "s")
+        (b.home / DOCUMENT).unlink()
+        settle(b)
+        assert_same_and_clean(a, b)
+
+
 @pytest.mark.parametrize("deleted_by", ["the same host", "another host"])
 def test_a_session_whose_document_is_missing_is_whole_in_the_trash(tmp_path: Path, url: str, deleted_by: str) -> None:
     """Deleted before the file was fetched again, and restored: the document is there, on all hosts."""
@@ -227,6 +246,42 @@ def test_a_pinned_session_whose_document_is_missing_is_not_deleted(tmp_path: Pat
         with pytest.raises(Protected):
             a.delete("s")
         pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
+def remove_document(home: Path) -> None:
+    (home / DOCUMENT).unlink()
+
+
+def remove_directory(home: Path) -> None:
+    shutil.rmtree(home / "sessions/s")
+
+
+def save_new(store: Store) -> None:
+    store.save(Session.new("s", "m"))
+
+
+def put_new(store: Store) -> None:
+    """As the mount stores a document that did not exist."""
+    text = json_text.render(Session.new("s", "m").model_dump(mode="json"))
+    store.put_document("s", "session.json", text, base=NO_VERSION)
+
+
+@pytest.mark.parametrize("remove", [remove_document, remove_directory])
+@pytest.mark.parametrize("create", [save_new, put_new])
+def test_a_session_whose_document_is_missing_is_not_created_again(
+    tmp_path: Path, url: str, remove: Callable[[Path], None], create: Callable[[Store], None]
+) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        a.append("s", [Message.user("hello")])
+        a.attach("s", b"an attachment", "text/plain")
+        pull(b, "s")
+        remove(b.home)
+        with pytest.raises(Conflict):
+            create(b)
+        pull(a, "s")
+        assert texts(a, "s") == texts(b, "s") == ["hello"]
         assert_same_and_clean(a, b)
 
 
@@ -417,6 +472,15 @@ def test_a_reader_opens_a_new_version_with_the_stamp_that_the_history_has(
         assert all(b._core.history.with_stamp("sessions/s", "session.json", stamp) for stamp in seen if stamp)
 
 
+def assert_row_is_finished(a: Store, died: Store) -> None:
+    """The host that died while it applied the newest row has it after it is opened again."""
+    died.close()
+    with Store.open(died.home, background=False) as again:
+        assert texts(again, "s") == ["new"]
+        assert os.listdir(again.home / ".grovefs/tmp") == []
+        assert_same_and_clean(a, again)
+
+
 @pytest.mark.warns
 def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
@@ -434,11 +498,7 @@ def test_a_host_that_dies_while_a_row_is_put_in_place_finishes_it(
             patch.setattr(b._core.disk, "drop_temp", die)
             with pytest.raises(Died):
                 pull(b, "s")
-        b.close()
-        with Store.open(b.home, background=False) as again:
-            assert texts(again, "s") == ["new"]
-            assert os.listdir(again.home / ".grovefs/tmp") == []
-            assert_same_and_clean(a, again)
+        assert_row_is_finished(a, b)
 
 
 class EditThenDie:
@@ -515,11 +575,7 @@ def test_a_directory_in_the_place_of_a_file_does_not_stop_recovery(tmp_path: Pat
         b._core.disk.swap_in = swap_in  # type: ignore[method-assign]
         with pytest.raises(Died):
             pull(b, "s")
-        b.close()
-        with Store.open(b.home, background=False) as again:
-            assert texts(again, "s") == ["new"]
-            assert os.listdir(again.home / ".grovefs/tmp") == []
-            assert_same_and_clean(a, again)
+        assert_row_is_finished(a, b)
 
 
 @pytest.mark.warns

@@ -96,15 +96,19 @@ def test_a_whole_version_replaces_files_and_claims(tmp_path: Path) -> None:
     grove.close()
 
 
-def test_recording_a_version_ends_being_behind(tmp_path: Path) -> None:
-    """`behind` keeps the time of the first failure and the last reason."""
+def test_recording_a_version_does_not_end_being_behind(tmp_path: Path) -> None:
+    """There may be a newer one. `behind` keeps the time of the first failure and the last reason."""
     grove = joined(tmp_path)
     grove.note_behind("sessions/a", "disk full")
     [first] = grove.behind()
     grove.note_behind("sessions/a", "still full")
     assert grove.behind() == [first._replace(why="still full")]
     grove.record_agreed([agreed(1)], {})
+    assert grove.behind() == [first._replace(why="still full")]
+    assert grove.is_behind("sessions/a")
+    grove.forget_behind("sessions/a")
     assert grove.behind() == []
+    assert not grove.is_behind("sessions/a")
     grove.close()
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from store import Message, Session, Store
+from store.errors import StoreError
 from store.grove import administration
+from store.grove.agreeing import GroveAgreement
+from store.grove.wire import LogRow
 from store.undo.undo_plan import UndoRequest
 from tests.grove.groves import create, join
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
@@ -205,6 +211,37 @@ def test_versions_that_were_looked_up_before_older_ones_came_are_the_same(tmp_pa
         assert found is not None
         assert found.label == "5"
         assert_same_and_clean(b)
+
+
+def test_nobody_waits_for_a_session_while_older_versions_are_fetched(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may be slow. Another process may fetch the same versions meanwhile: they are added once."""
+    with joined_later(tmp_path, url) as (a, b):
+        real = GroveAgreement.rows_until
+        refused: list[StoreError] = []
+
+        def write_and_fetch() -> None:
+            try:
+                b.append("s", [Message.user("meanwhile")])
+                b.history.log(PATH, fetch=True)
+            except StoreError as error:
+                refused.append(error)
+
+        def rows_until(self: GroveAgreement, unit: str, version: int) -> list[LogRow]:
+            monkeypatch.setattr(GroveAgreement, "rows_until", real)
+            other = threading.Thread(target=write_and_fetch)
+            other.start()
+            other.join()
+            return real(self, unit, version)
+
+        monkeypatch.setattr(GroveAgreement, "rows_until", rows_until)
+        assert titles(b, 2) == ["two"]
+        assert refused == []
+        assert labels(b) == ["6", "5", "2", "1"]
+        assert [version.number for version in b.history.log(PATH)] == [4, 3, 2, 1]
+        pull(a, "s")
+        assert_same_and_clean(a, b)
 
 
 def test_a_change_from_before_a_host_joined_is_undone_there(tmp_path: Path, url: str) -> None:

@@ -179,7 +179,8 @@ def follow(home: Home, as_json: Json = False) -> None:
 def demo(as_json: Json = False) -> None:
     """Try a grove: start a private PostgreSQL, two homes and two mounts until interrupted, then remove everything.
 
-    Needs an installed PostgreSQL (Debian: apt-get install postgresql); your own server and homes are not touched.
+    Needs an installed PostgreSQL (Debian: apt-get install postgresql) and psycopg (pip install 'grovefs[grove]'). Your
+    own server and homes are not touched.
 
     Example: grovefs grove demo
     """

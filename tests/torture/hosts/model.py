@@ -271,7 +271,9 @@ def _after(state: GroveState, event: Event, *, is_settled: bool) -> Iterator[Gro
         value = sorted(answer.value) if isinstance(answer.value, list) else answer.value
         possible = [outcome.state for outcome in found if outcome.value is None or outcome.value == value]
         yield from possible[:1] if is_settled else possible
-        if not is_settled and _may_be_stale(state, event):
+        if not is_settled and event.deed.name == "edit_outside":
+            yield from _edited_elsewhen(state, event)
+        elif not is_settled and _may_be_stale(state, event):
             yield state
     elif answer.is_unknown:
         yield state
@@ -310,9 +312,18 @@ def _may_be_stale(state: GroveState, event: Event) -> bool:
         session = state.find(event.deed.target)
         others = {claim.word for claim in session.claims if claim.host not in (event.host, "")} if session else set()
         return not others & set(value)
-    if name == "edit_outside":  # of a session that another host has deleted: the text is not published
-        return state.find(event.deed.target) is None
     return name in ("hold", "pin", "unpin", "remove_outside") or (name == "drain" and not value)
+
+
+def _edited_elsewhen(state: GroveState, event: Event) -> Iterator[GroveState]:
+    """An edit of a text that the session does not have: its host has not heard that it was deleted or changed.
+
+    The edit is not published, unless the text comes back with a deleted session.
+    """
+    session, seen = state.find(event.deed.target), event.answer.value
+    if session is None or seen not in session.messages:
+        yield state
+        yield state._replace(edits=state.edits | {Edit(event.deed.target, seen, event.deed.word)})
 
 
 def _unsure(before: GroveState, after: GroveState, event: Event) -> GroveState:

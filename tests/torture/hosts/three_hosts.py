@@ -12,13 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from store import InboxMessage, Message, Session, Store
-from store.errors import AlreadyExists, Conflict, NotFound
+from store.errors import Conflict, NotFound
+from store.layout import Location
 from store.workspace.mailbox import Delivered
 from tests.torture.hosts.crews import At, Job, Shift, anywhere, insist, require_same, run_crew
 
@@ -150,16 +150,33 @@ def _refresh(store: Store) -> None:
 
 
 def delete_and_undelete(store: Store, shift: Shift, times: int) -> int:
-    """Delete the session that others append to, and restore it."""
+    """Delete the session that others append to, and restore it; returns how often both were acknowledged.
+
+    After an unknown outcome the host first learns what became of it. The session is then there or in the trash.
+    """
     done = 0
     for _ in range(times):
-        with suppress(NotFound, AlreadyExists):  # an attempt of unknown outcome was made after all
-            insist(shift, lambda: store.delete(VICTIM))
-            newest = max(slot.name for slot in store.trash.deleted() if slot.session_id == VICTIM)
-            insist(shift, partial(store.trash.undelete, newest))
-            done += 1
+        is_sure = _settled(store, shift, lambda: store.delete(VICTIM))
+        if not store.exists(VICTIM):
+            done += _undelete(store, shift) and is_sure
         time.sleep(PAUSE_S)
+    while not store.exists(VICTIM):
+        _undelete(store, shift)
     return done
+
+
+def _undelete(store: Store, shift: Shift) -> bool:
+    slots = [slot.name for slot in store.trash.deleted() if slot.session_id == VICTIM]
+    assert slots, "the session was deleted, and is not in the trash"
+    return _settled(store, shift, partial(store.trash.undelete, max(slots)))
+
+
+def _settled(store: Store, shift: Shift, work: Callable[[], Any]) -> bool:
+    """Do something, and learn its outcome if that is unknown. False if it was."""
+    is_sure = insist(shift, work)
+    if not is_sure:
+        insist(shift, partial(store._core.agreement.refresh, Location(VICTIM)))
+    return is_sure
 
 
 def append_to_victim(store: Store, shift: Shift) -> dict[str, bool]:
