@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +11,7 @@ import orjson
 from store import layout
 from store.commit import session_reader
 from store.commit.agreement import repeats
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
@@ -46,6 +47,7 @@ class _Decision(NamedTuple):
     state: ImportState
     reason: str | None = None
     merged: MergedImport | None = None  # None: the draft is written as it is
+    is_base: bool = False  # nothing is written, but the next import compares with the draft
 
 
 @dataclass(frozen=True)
@@ -59,19 +61,19 @@ class DraftSaver:
         if not dry_run:
             self.core.check_writable()
         main, side = self._checked(draft)
-        files = _digests(draft) | {layout.SESSION: digest_file(main.raw), layout.RUNTIME: digest_file(side)}
-        receipt = Receipt(draft.format, qualified_id(draft), files, session=str(draft.location))
+        receipt = self._receipt(draft, main, side)
         with self.core.locked(draft.location):
             pair = self.core.read(draft.location)
             known = load_receipt(self.core.disk, draft.location)
             decision = self._decide(draft, main.raw, receipt, known, pair, overwrite=overwrite)
             if decision.state in ("new", "updated") and not dry_run:
-                messages, members = _message_digests(draft, main), digest_members(main.data)
-                full = replace(receipt, messages=messages, members=members, cursor=draft.cursor)
+                full = self._with_digests(draft, main, receipt)
                 prepared = draft.messages.prepared if draft.messages is not None else None
                 if decision.merged is not None:
                     (main, side), prepared = self._merged(pair, decision.merged), None
                 self._commit(draft, full, known, pair, main, side, prepared, overwrite=overwrite)
+            elif decision.is_base and not dry_run:
+                self._commit_base(draft, self._with_digests(draft, main, receipt), known)
         followed = draft.cursor["file"]["path"] if draft.cursor else None
         return ImportOutcome(draft.location, decision.state, draft.path, decision.reason, followed)
 
@@ -142,14 +144,16 @@ class DraftSaver:
         reasons = []
         if merged.clashes:
             names = ", ".join(merged.clashes[:3])
-            reasons.append(f"{len(merged.clashes)} messages changed both here and in the source are kept: {names}")
+            reasons.append(f"{_messages(merged.clashes)} changed both here and in the source, kept as here: {names}")
         if merged.lost:
-            reasons.append(f"{merged.lost} messages here are no longer in the source")
+            reasons.append(f"no longer in the source, kept here: {_messages(range(merged.lost))}")
         kept = self._kept_files(draft, known, receipt)
         reason = "; ".join([*reasons, *([kept] if kept else [])]) or None
         is_same = {**merged.data, "updated_at": ""} == {**here, "updated_at": ""}
         if is_same and (merged.clashes or merged.lost):
             return _Decision("kept", reason)
+        if is_same and len(self._changed_files(draft, receipt, known, overwrite=False)) == 1:  # only the receipt
+            return _Decision("unchanged", reason, is_base=True)
         return _Decision("updated", reason, merged)
 
     def _kept_files(self, draft: SessionDraft, known: Receipt, receipt: Receipt) -> str | None:
@@ -170,6 +174,34 @@ class DraftSaver:
             if (found is None and not absent_ok) or (found is not None and digest_file(found.data) != digest):
                 return name
         return None
+
+    # -- the base of the next import -------------------------------------------------------------------
+
+    def receipt_of(self, draft: SessionDraft) -> Receipt:
+        """The receipt that a session gets if this draft is imported."""
+        main, side = self._checked(draft)
+        return self._with_digests(draft, main, self._receipt(draft, main, side))
+
+    def _receipt(self, draft: SessionDraft, main: Document, side: bytes) -> Receipt:
+        files = _digests(draft) | {layout.SESSION: digest_file(main.raw), layout.RUNTIME: digest_file(side)}
+        return Receipt(draft.format, qualified_id(draft), files, session=str(draft.location))
+
+    def _with_digests(self, draft: SessionDraft, main: Document, receipt: Receipt) -> Receipt:
+        messages, members = _message_digests(draft, main), digest_members(main.data)
+        return replace(receipt, messages=messages, members=members, cursor=draft.cursor)
+
+    @repeats
+    def set_base(self, draft: SessionDraft) -> None:
+        """Let the next import compare with this draft, of which nothing is taken but files that nobody changed here."""
+        receipt = self.receipt_of(draft)
+        with self.core.locked(draft.location):
+            known = load_receipt(self.core.disk, draft.location)
+            if known is not None and known.is_from(receipt) and known != receipt:
+                self._commit_base(draft, receipt, known)
+
+    def _commit_base(self, draft: SessionDraft, receipt: Receipt, known: Receipt | None) -> None:
+        files = self._changed_files(draft, receipt, known, overwrite=False)
+        self.commits.run(Commit(draft.location, files, dirs=_dirs_of(files)), None, "saved")
 
     # -- the commit ------------------------------------------------------------------------------------
 
@@ -195,6 +227,15 @@ class DraftSaver:
         *,
         overwrite: bool,
     ) -> None:
+        files = self._changed_files(draft, receipt, known, overwrite=overwrite)
+        over = parse_document(side, draft.location.path(layout.RUNTIME))
+        record = sidecar.overlay(main.record, over.record)
+        self.commits.commit_session(pair, main, record, side, "saved", kept=files, prepared=prepared)
+
+    def _changed_files(
+        self, draft: SessionDraft, receipt: Receipt, known: Receipt | None, *, overwrite: bool
+    ) -> list[NewFile]:
+        """The files of a draft that have changed in the source and not here, and the receipt."""
         written = dict(receipt.files)
         files = [
             self._new_file(draft.location, file.name, _recording_digest(file, written))
@@ -204,10 +245,7 @@ class DraftSaver:
         ]
         # Rendered after the files are written: a source file may have grown since its digest was computed.
         text = (replace(receipt, files=written).render(draft.path) for _ in range(1))
-        files.append(self._new_file(draft.location, layout.RECEIPT, text))
-        over = parse_document(side, draft.location.path(layout.RUNTIME))
-        record = sidecar.overlay(main.record, over.record)
-        self.commits.commit_session(pair, main, record, side, "saved", kept=files, prepared=prepared)
+        return [*files, self._new_file(draft.location, layout.RECEIPT, text)]
 
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
@@ -225,6 +263,10 @@ def _members_of(pair: DocumentPair) -> dict[str, Any]:
     loaded = session_reader.parse(pair)
     dump = loaded.session.model_dump(warnings=False)
     return {**sidecar.merged_main(loaded.main.data, dump, dump), "messages": loaded.main.data["messages"]}
+
+
+def _messages(found: Sized) -> str:
+    return f"{len(found)} message{'' if len(found) == 1 else 's'}"
 
 
 def _message_digests(draft: SessionDraft, main: Document) -> dict[str, str]:
@@ -259,6 +301,10 @@ def _check_name(name: str) -> None:
         raise InvalidName(f"{name!r} is not a valid file name in a session")
     if name in (*layout.DOCUMENTS, layout.RECEIPT) or parts[0] == layout.CHILDREN:
         raise InvalidName(f"{name!r} is reserved and cannot be written by an import")
+
+
+def _dirs_of(files: Iterable[NewFile]) -> list[str]:
+    return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
 
 
 def _count_lost(here: bytes, source: dict[str, Any], moved: frozenset[str]) -> int:

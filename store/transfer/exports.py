@@ -18,13 +18,15 @@ import pydantic
 
 from store import layout
 from store.commit import session_reader
+from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import LoadedSession
 from store.disk.file_io import replace_file
 from store.documents import attachment_names, json_text, secrets, sidecar, transcript
 from store.documents.transcript import Target
-from store.errors import Busy, Corrupt, InvalidName, NotFound, StoreError
+from store.errors import Busy, Corrupt, InvalidContent, InvalidName, NotFound, StoreError
 from store.layout import Location
+from store.transfer.export_target import ExportTarget
 from store.transfer.formats import bamboo_home
 from store.transfer.formats.exported_session import ExportedSession, Write
 from store.transfer.formats.importer import ImportProblem, SessionDraft
@@ -53,6 +55,7 @@ class ExportedFile(NamedTuple):
 @dataclass(frozen=True)
 class Exports:
     core: Core
+    commits: Commits
 
     # -- selection ----------------------------------------------------------------------------
 
@@ -176,22 +179,27 @@ class Exports:
     # -- files of other agents ---------------------------------------------------------------------
 
     def write_for_agent(
-        self, agent: AgentFormat, locations: Iterable[Location], dest: Path
+        self, agent: AgentFormat, locations: Iterable[Location], dest: Path, *, overwrite: bool = False
     ) -> Iterator[ExportedFile | ImportProblem]:
-        """Write sessions below `dest` as another agent stores them. One that cannot be is yielded as a problem."""
+        """Write sessions below `dest` as another agent stores them. One that cannot be is yielded as a problem.
+
+        So is one whose file there has changes that were not imported. `overwrite` replaces it and keeps a copy.
+        """
         module = import_module(f"store.transfer.formats.{_WRITERS[agent][0]}")  # loads all of the format
         write: Write = getattr(module, _WRITERS[agent][1])
-        for location in locations:
-            try:
-                found = [*write(self._exported(location))]
-            except (Busy, Corrupt, NotFound, pydantic.ValidationError) as error:
-                yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
-                continue
-            for name, data in found:  # the session file is the last
-                path = dest / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, data)
-            yield ExportedFile(location, path)
+        target = ExportTarget(self.core, self.commits, agent, dest)
+        try:
+            for location in locations:
+                try:
+                    found = target.place(location, [*write(self._exported(location))])
+                    problem = None if overwrite else target.find_unknown(location, found)
+                    if problem is None:
+                        target.write(location, found, keep_old=overwrite)
+                except (Busy, Corrupt, InvalidContent, InvalidName, NotFound, pydantic.ValidationError) as error:
+                    problem = ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
+                yield problem or ExportedFile(location, dest / found[-1].path)  # the session file is the last
+        finally:
+            target.set_bases()  # of what was written, also if the rest fails
 
     def _exported(self, location: Location) -> ExportedSession:
         def read(name: str) -> bytes | None:

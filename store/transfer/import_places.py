@@ -1,7 +1,7 @@
 """Find the sessions of all known agents: in the places where they keep them, or anywhere below a directory.
 
-A directory that one format recognises belongs to that format. Other directories are searched, hidden ones too. Logs of
-an unknown kind are listed, and never taken for those of a known agent.
+A directory that one format recognises belongs to that format. Other directories are searched, hidden ones too, but not
+the home that is imported into. Logs of an unknown kind are listed, and never taken for those of a known agent.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class FoundSource(NamedTuple):
 class Discovery:
     found: list[FoundSource] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)  # directory → number of logs of an unknown kind
+    files: dict[str, set[str]] = field(default_factory=dict)  # by format: what is read of the sources found
 
 
 def find_agents(environment: Mapping[str, str], agent: str | None = None) -> Discovery:
@@ -63,9 +64,10 @@ def _resolve(place: Place, environment: Mapping[str, str]) -> Path:
     return path / place.below if place.below else path
 
 
-def find_below(path: str, agent: str | None = None) -> Discovery:
-    """The sessions at or below a path. Raises NotFound if there are none."""
+def find_below(path: str, agent: str | None = None, home: Path | None = None) -> Discovery:
+    """The sessions at or below a path, without those in `home`. Raises NotFound if there are none."""
     discovery = Discovery()
+    home = home.resolve() if home is not None else None
     with Source(path) as source:
         shown = source.display_path(source.name or "")
         if source.name is not None:
@@ -74,7 +76,9 @@ def find_below(path: str, agent: str | None = None) -> Discovery:
             )
             return discovery
         root = source.root
-    _search(root, _MAX_LEVELS, [*_formats(agent)], discovery)
+    if root == home:
+        raise NotFound(f"{shown} is the home that sessions are imported into; nothing was changed")
+    _search(root, _MAX_LEVELS, [*_formats(agent)], discovery, home)
     if agent:
         discovery.unknown.clear()  # logs of other agents, which were not asked for
     if not discovery.found:
@@ -99,11 +103,15 @@ def _remote_paths(place: Place, base: str) -> list[str]:
     return [f"{directory}/{name}" if name else directory for name in names]
 
 
-def _search(directory: Path, levels: int, formats: list[Format], discovery: Discovery) -> None:
+def _search(
+    directory: Path, levels: int, formats: list[Format], discovery: Discovery, home: Path | None = None
+) -> None:
+    if directory == home:
+        return
     with Source(directory) as source:
         chosen = registry.best(source, formats)
         if chosen is not None:
-            discovery.found.append(_measure(chosen, source))
+            _add(chosen, source, discovery)
             if not chosen.is_scattered:
                 return
         names = [name for name in source.directories() if name not in _NOT_SEARCHED]
@@ -112,11 +120,24 @@ def _search(directory: Path, levels: int, formats: list[Format], discovery: Disc
             discovery.unknown[source.display_path("")] = logs
     if levels > 1:
         for name in names:
-            _search(directory / name, levels - 1, formats, discovery)
+            _search(directory / name, levels - 1, formats, discovery, home)
+
+
+def _add(format: Format, source: Source, discovery: Discovery) -> None:
+    """Add a source, unless all of it belongs to one of the same agent that was found above."""
+    files = {source.display_path(path) for path in _files_of(format, source)}
+    known = discovery.files.setdefault(format.name, set())
+    if not files <= known:
+        discovery.found.append(_measure(format, source))
+        known |= files
+
+
+def _files_of(format: Format, source: Source) -> set[str]:
+    return {path for unit in format.units(source) for path in unit.files}
 
 
 def _measure(format: Format, source: Source) -> FoundSource:
-    files = {path for unit in format.units(source) for path in unit.files}
+    files = _files_of(format, source)
     size = sum(source.size(path) for path in files)
     path = os.fspath(source.root / source.name) if source.name else os.fspath(source.root)
     return FoundSource(format.name, path, len(files), size)

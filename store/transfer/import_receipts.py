@@ -90,6 +90,13 @@ def load_receipt(disk: Disk, location: Location) -> Receipt | None:
     return receipt if receipt is not None and receipt.is_of(location) else None
 
 
+def find_source_path(disk: Disk, location: Location) -> str | None:
+    """The file of the source that a session was last imported from, as it was shown."""
+    file = disk.read(location.path(layout.RECEIPT), _MAX_BYTES)
+    is_own = file is not None and load_receipt(disk, location) is not None
+    return orjson.loads(file.data).get("path") if file is not None and is_own else None
+
+
 def parse_receipt(raw: bytes) -> Receipt | None:
     try:
         found: Any = orjson.loads(raw)

@@ -17,6 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -45,7 +46,7 @@ from store.transfer.formats.source import Source
 from store.transfer.import_append import GrownFile, LineAppender
 from store.transfer.import_cursors import ImportCursors, ImportedUnit, KnownUnit, UnitState, state_of
 from store.transfer.import_ledger import ImportLedger
-from store.transfer.import_receipts import load_receipt
+from store.transfer.import_receipts import digest_messages, find_source_path, load_receipt
 from store.workspace.state import State
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class _Run(NamedTuple):
     options: ImportOptions
     seen: dict[Location, str]
     ledger: ImportLedger
+    not_read: set[Location]  # of `seen`: in parts that have not changed, so they were where the last import put them
 
 
 class _GrownUnit(NamedTuple):
@@ -108,10 +110,11 @@ class Imports:
     deleter: DeleteOperations
 
     @staticmethod
-    def find(path: str | None = None, *, agent: str | None = None) -> Discovery:
+    def find(path: str | None = None, *, agent: str | None = None, home: Path | None = None) -> Discovery:
         """The sources below a path, or in the places where the known agents keep their sessions.
 
-        An ssh:// URL copies what has changed on that machine first. No home is needed for this.
+        An ssh:// URL copies what has changed on that machine first. No home is needed for this; the sessions in `home`
+        are passed over, because they are imported into it.
         """
         from store.transfer import import_places, remote_source  # loads all formats
 
@@ -119,7 +122,7 @@ class Imports:
             return import_places.find_agents(os.environ, agent)
         if remote_source.is_remote(path):
             return import_places.find_remote(remote_source.parse_url(path), os.environ, agent)
-        return import_places.find_below(path, agent)
+        return import_places.find_below(path, agent, home)
 
     def run(
         self,
@@ -147,7 +150,7 @@ class Imports:
         if not dry_run:
             self.core.check_writable()
         options = ImportOptions(dry_run, overwrite, deleted or overwrite, since, is_complete=paths is None)
-        begun = _Run(options, {}, ImportLedger(self.core))
+        begun = _Run(options, {}, ImportLedger(self.core), set())
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
@@ -170,6 +173,21 @@ class Imports:
         receipt = load_receipt(self.core.disk, location) if location is not None else None
         return (receipt.format, receipt.source_id) if receipt is not None else None
 
+    def source_path(self, session_id: str) -> str | None:
+        """The file that an imported session was last read from, as it was shown."""
+        location = self.core.locate(session_id)
+        return find_source_path(self.core.disk, location) if location is not None else None
+
+    def count_changed(self, session_id: str) -> int:
+        """How many messages were changed, added or deleted here since the last import, or export to the source."""
+        location = self.core.locate(session_id)
+        receipt = load_receipt(self.core.disk, location) if location is not None else None
+        main = self.core.read(location).main if location is not None and receipt is not None else None
+        if receipt is None or main is None:
+            return 0
+        here = digest_messages(orjson.loads(main.data))
+        return sum(here.get(id) != receipt.messages.get(id) for id in here.keys() | receipt.messages.keys())
+
     # -- units -----------------------------------------------------------------------------------------
 
     def _import_all(
@@ -185,7 +203,7 @@ class Imports:
         self, source: Source, format: Format, unit: SourceUnit, run: _Run
     ) -> Iterator[ImportOutcome | ImportProblem]:
         """Import a part of a source, or its new lines, or nothing if it is as it was at the last import."""
-        options, seen, _ = run
+        options, seen = run.options, run.seen
         cursors = ImportCursors(self.core)
         state = state_of(source, unit, by_file=format.resume is not None)
         known = None if options.overwrite else cursors.find(source, format.name, unit)
@@ -206,6 +224,7 @@ class Imports:
                 source.done_bytes += sum(source.size(path) for path in unit.files)
                 path = source.display_path(unit.key)
                 seen.update(dict.fromkeys(known.result.locations, path))
+                run.not_read.update(known.result.locations)
                 yield from known.result.problems if options.is_complete else ()
                 yield from grown.problems
                 for location in known.result.locations:
@@ -254,7 +273,7 @@ class Imports:
                 return None
             is_replaced = state.files[name][-1] != known.state.files[name][-1]
             file = GrownFile(source, format, shown[name], location, options.is_complete or is_replaced)
-            with reading_renamed(run.ledger.new_ids):
+            with reading_renamed(run.ledger.find_new_id):
                 done = LineAppender(self.core, self.commits).append(file)
             if done is None:
                 return None
@@ -270,7 +289,7 @@ class Imports:
         return _GrownUnit(updated, problems)
 
     def _read_unit(self, format: Format, unit: SourceUnit, run: _Run) -> Iterator[ImportOutcome | ImportProblem]:
-        with reading_renamed(None if format.is_verbatim else run.ledger.new_ids):
+        with reading_renamed(None if format.is_verbatim else run.ledger.find_new_id):
             for found in unit.read():
                 if isinstance(found, ImportProblem):
                     yield found
@@ -278,6 +297,7 @@ class Imports:
                     yield self._import_state(found, run.options)
                 elif not _is_session_older(found.root, run.options):
                     yield from self._import_tree(found, run)
+                    self._save_ledger(run)  # a part of a source may be thousands of sessions
 
     # -- trees -----------------------------------------------------------------------------------------
 
@@ -288,7 +308,7 @@ class Imports:
         twice for a moment, but never missing. A root that was deleted here is passed over with its children.
         """
         location = tree.root.location
-        if location in run.seen:
+        if self._is_duplicate(tree.root, run):
             yield _duplicate(tree.root, run.seen)
             yield from map(_skipped_with_root, tree.children)
             return
@@ -330,7 +350,7 @@ class Imports:
             yield child if isinstance(child, ImportProblem) else self._import_draft(child, run)
 
     def _import_draft(self, draft: SessionDraft, run: _Run) -> ImportOutcome | ImportProblem:
-        if draft.location in run.seen:
+        if self._is_duplicate(draft, run):
             return _duplicate(draft, run.seen)
         run.seen[draft.location] = draft.path
         if not run.options.deleted and self._was_deleted(draft, run.ledger):
@@ -344,10 +364,19 @@ class Imports:
             text = f"session {draft.location} skipped: {error}"
             return ImportProblem(draft.path, None, text, is_temporary=isinstance(error, Busy))
 
+    def _is_duplicate(self, draft: SessionDraft, run: _Run) -> bool:
+        """Whether the source has a session twice. Two sessions that exchanged their names here are not the same."""
+        location = draft.location
+        if location not in run.seen:
+            return False
+        return location not in run.not_read or find_source_path(self.core.disk, location) != draft.path
+
     def _was_deleted(self, draft: SessionDraft, ledger: ImportLedger) -> bool:
         """Whether a session was imported before and is not here any more."""
-        is_gone = self.core.disk.stat(draft.location.path(layout.SESSION)) is None
-        return is_gone and ledger.was_imported(draft.location, draft.format, qualified_id(draft))
+        if self.core.disk.stat(draft.location.path(layout.SESSION)) is not None:
+            return False
+        known = (draft.location, draft.format, qualified_id(draft))
+        return ledger.was_imported(*known) or ledger.was_trashed(*known)
 
     def save_draft(self, draft: SessionDraft, *, dry_run: bool = False, overwrite: bool = False) -> ImportOutcome:
         """Save a draft if it is new or has changed. Raises if the saved session could not be loaded."""

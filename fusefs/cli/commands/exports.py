@@ -54,6 +54,14 @@ def export_sessions(
     redact: Annotated[
         bool, typer.Option("--redact", help="Replace what `grovefs check --secrets` finds by the kind of the secret.")
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="claude-code, codex, a3s, oxios: replace files with changes that were not imported, and keep them as "
+            "FILE.before-export.",
+        ),
+    ] = False,
     with_history: Annotated[
         bool, typer.Option("--with-history", help="html: add pages of the newest 50 versions of each session.")
     ] = False,
@@ -68,7 +76,8 @@ def export_sessions(
     again is safe: changes made in DEST are kept, and what has changed here is merged into them.
 
     --format claude-code writes DEST/ID.jsonl, and sub-agents below DEST/ID/subagents, with the ids and links they were
-    imported with. Copied to ~/.claude/projects/PROJECT, a conversation repaired here can be resumed there.
+    imported with. With ~/.claude/projects/PROJECT as DEST, a conversation repaired here can be resumed there. A file
+    in DEST that its agent has changed since the last import is not replaced: import it first.
 
     --format codex writes DEST/sessions/YYYY/MM/DD/rollout-*.jsonl; with ~/.codex as DEST, `grovefs resume` continues
     the conversation as it is here.
@@ -90,6 +99,8 @@ def export_sessions(
         raise typer.BadParameter(f"--format {format} needs a directory, not standard output")
     if format in ("a3s", "bamboo", "claude-code", "codex", "oxios") and redact:
         raise typer.BadParameter(f"--format {format} keeps all content and cannot be combined with --redact")
+    if overwrite and format not in ("a3s", "claude-code", "codex", "oxios"):
+        raise typer.BadParameter("--overwrite needs --format a3s, claude-code, codex or oxios")
     if with_history and (format != "html" or redact):
         raise typer.BadParameter("--with-history needs --format html, and cannot be combined with --redact")
     with open_store(home) as store:
@@ -97,7 +108,7 @@ def export_sessions(
         if format == "bamboo":
             tally: ImportTally | _ExportLine = _copy(store, selected, Path(dest))
         elif format == "a3s" or format == "claude-code" or format == "codex" or format == "oxios":
-            written = store.exports.write_for_agent(format, selected, Path(dest).expanduser())
+            written = store.exports.write_for_agent(format, selected, Path(dest).expanduser(), overwrite=overwrite)
             tally = _collect(written, len(selected), Path(dest))
         elif format == "html":
             tally = _write_pages(

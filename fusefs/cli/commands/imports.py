@@ -122,7 +122,7 @@ def import_sessions(
         _follow(home, source or [], agent, tally, ask=not (yes or as_json), with_parent=with_parent)
         return
     newest = parse_since(since) if since else None
-    chosen = _choose(source or [], agent, tally, ask=not (yes or dry_run or as_json))
+    chosen = _choose(home, source or [], agent, tally, ask=not (yes or dry_run or as_json))
     with progress_bar("importing") as progress:
         try:
             with _open(home, dry_run=dry_run) as store:
@@ -170,7 +170,7 @@ def _follow(
         elif state not in ("unchanged", "deleted"):
             echo(f"{state}: {item.location}" + (f": {item.reason}" if item.reason else ""))  # type: ignore[union-attr]
 
-    found = _choose(sources, agent, tally, ask=ask)
+    found = _choose(home, sources, agent, tally, ask=ask)
     with _open(home, dry_run=False) as store:
         follower = ImportFollower(
             store.imports, found, report, stop, lambda: echo(f"following {plural(len(found), 'source')}", err=True)
@@ -195,12 +195,12 @@ def _open(home: Path, *, dry_run: bool) -> Iterator[Store]:
             yield store
 
 
-def _choose(sources: list[str], agent: str | None, tally: ImportTally, *, ask: bool) -> list[FoundSource]:
+def _choose(home: Path, sources: list[str], agent: str | None, tally: ImportTally, *, ask: bool) -> list[FoundSource]:
     """The sources to import. Those found in the default places are shown first; a refusal ends the command."""
     from store.transfer.imports import Imports
 
     if sources:
-        discoveries = [Imports.find(source, agent=agent) for source in sources]
+        discoveries = [Imports.find(source, agent=agent, home=home) for source in sources]
         tally.unknown = {path: count for found in discoveries for path, count in found.unknown.items()}
         return [source for discovery in discoveries for source in discovery.found]
     found = Imports.find(agent=agent).found
@@ -208,7 +208,7 @@ def _choose(sources: list[str], agent: str | None, tally: ImportTally, *, ask: b
         raise NotFound("no sessions of known agents found in their usual places; pass the directory to import from")
     for source in found:
         echo(
-            f"{source.format:12} {plural(source.files, 'file')}, {source.size_bytes / 1e6:.1f} MB in {source.path}",
+            f"{source.format:12} {plural(source.files, 'file')}, {_size(source.size_bytes)} in {source.path}",
             err=True,
         )
     if ask and not sys.stdin.isatty():
@@ -217,6 +217,10 @@ def _choose(sources: list[str], agent: str | None, tally: ImportTally, *, ask: b
         echo("nothing was imported", err=True)
         raise typer.Exit(1)
     return found
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.1f} kB"
 
 
 def parse_since(text: str) -> Timestamp:

@@ -28,7 +28,7 @@ from store.documents.document import parse_document
 from store.errors import Busy, Conflict, Corrupt, InvalidContent, NotFound
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.backup import history_copy
+from store.transfer.backup import history_copy, ledger_copy
 from store.transfer.backup.manifest import BackupFile, BackupSession
 from store.transfer.backup.tree import Damage, Progress, open_backup, read_link
 from store.transfer.backup.units import FileSeen, iter_units, location_of, lock_of, scan_unit, unit_of
@@ -92,6 +92,7 @@ class Backups:
             run = _BackupRun(self.core, writer, verify=verify)
             try:
                 run.copy_history(is_wanted=history)
+                ledger_copy.copy_ledger(self.core, writer)
                 return run.run(keep_deleted=keep_deleted, progress=progress)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -34,11 +34,13 @@ from store.namespace.dispatch import Dispatcher
 from store.path_kinds import PathInfo, PathKind
 from store.sessions import artifacts
 from store.transfer.backup.history_copy import bring_back, open_copy
+from store.transfer.backup.ledger_copy import bring_back_ledger
 from store.transfer.backup.selection import RestoreFile, Selection, files_by_unit
 from store.transfer.backup.tree import BackupTree, Damage, Progress, check_not_nested, open_backup, read_link
 from store.transfer.backup.units import location_of, unit_of
 from store.transfer.digests import sha256_of
 
+REPLACED = "replaced by a restore"
 RestoreState = Literal["restored", "same", "kept", "skipped"]
 
 
@@ -106,6 +108,7 @@ class Restores:
             if summary.damages and not skip_damaged:
                 raise DamagedBackup(tree.path, summary.damages)
             broken = {unit_of(damage.path) for damage in summary.damages}
+            left_out = set(broken)
             work = RestoreRun(self, tree, overwrite=overwrite, dry_run=dry_run)
             past = copy if history and not dry_run and self.core.history.is_on else None
             if past is not None and not names:
@@ -117,9 +120,13 @@ class Restores:
                 for outcome in outcomes:
                     work.done[outcome.name] = outcome.state
                     summary.counts[outcome.state] += 1
+                    if outcome.state == "skipped":
+                        left_out.add(unit)
                     if report is not None:
                         report(outcome)
                 bar.add(sum(wanted.size for wanted in units[unit]))
+            if not names and not dry_run:
+                bring_back_ledger(self.core, tree, left_out)
             return summary
 
     def _check(self, tree: BackupTree, paths: list[str], bar: _RestoreProgress) -> list[Damage]:
@@ -367,9 +374,23 @@ class RestoreRun:
         directory = wanted.path.rpartition("/")[0]
         self.core.disk.make_dirs(directory)
         temp = self.core.disk.write_temps([self._new_file(wanted)])[0]
+        self._keep_replaced(place)
         self.core.disk.move(temp, wanted.path)
         self.core.disk.sync_dirs([directory])
         self.restores.parts.notify_changed(place)
+
+    def _keep_replaced(self, place: PathInfo) -> None:
+        """Link a foreign file into the trash before it is replaced. Until then it has both names."""
+        if self.core.disk.stat_file(place.path) is None:
+            return
+        part = to_trash(place.location or Location(place.name), REPLACED, linked=[place.path], numbered=True)
+        for directory in part.dirs:
+            self.core.disk.make_dirs(directory)
+        for source, target in part.links:
+            self.core.disk.link(source, target)
+        for file in part.files:
+            self.core.disk.put(file)
+        self.core.disk.sync_dirs([*part.dirs, layout.TRASH])
 
     def _put_link(self, wanted: RestoreFile) -> None:
         """Recreate a link where nothing exists. It is never followed."""
@@ -392,7 +413,7 @@ def _comes_with_session(wanted: RestoreFile, *, is_new: bool) -> bool:
 def _trash_copies(location: Location, files: Iterable[NewFile], same: set[bytes]) -> list[NewFile]:
     """Copies of the files that are replaced, in a new trash slot from which they can be restored."""
     replaced = [(file.path, file.like) for file in files if file.like is not None and file.like.data not in same]
-    return to_trash(location, "replaced by a restore", copied=replaced, numbered=True).files
+    return to_trash(location, REPLACED, copied=replaced, numbered=True).files
 
 
 def _matches(snapshot: DocumentPair, main: Document, side: Document | None) -> bool:

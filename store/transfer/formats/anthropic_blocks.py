@@ -6,7 +6,6 @@ result in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from store.documents import attachment_names, json_text
@@ -20,18 +19,20 @@ _DEFAULT_ORDER = ("thinking", "text", "image", "tool_use")
 UNMAPPED = "?"  # in the order of blocks: one that no member of a message has a place for
 
 
-@dataclass
 class BlockContent:
     """The blocks of one message, sorted by kind; `unknown` holds blocks of other kinds by position."""
 
-    texts: list[str] = field(default_factory=list)
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
-    signatures: list[str] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    results: list[dict[str, Any]] = field(default_factory=list)
-    unknown: dict[str, Any] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
+    __slots__ = ("calls", "order", "parts", "results", "signatures", "texts", "thinking", "unknown")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.parts: list[dict[str, Any]] = []
+        self.thinking: list[str] = []
+        self.signatures: list[str] = []
+        self.calls: list[dict[str, Any]] = []
+        self.results: list[dict[str, Any]] = []
+        self.unknown: dict[str, Any] = {}
+        self.order: list[str] = []
 
     @property
     def content(self) -> str:
@@ -39,7 +40,7 @@ class BlockContent:
 
     def members(self) -> dict[str, Any]:
         """The members of a message other than its content; None where empty."""
-        plain = all(part["type"] == "text" for part in self.parts) and len(self.parts) < 2
+        plain = not self.parts or (len(self.parts) == 1 and self.parts[0]["type"] == "text")
         return {
             "reasoning": "\n\n".join(self.thinking) or None,
             "reasoning_signature": self.signatures[0] if len(self.signatures) == 1 else None,

@@ -14,8 +14,10 @@ from store.documents import json_text
 from store.index.prepared_messages import PreparedMessages
 from store.model.message import Message
 from store.model.message_shape import is_usual
+from store.transfer.formats.heap import return_freed_memory
 
 _BATCH = 32  # messages rendered at once, which is faster than one by one
+_RETURNED_BYTES = 8 * 1024 * 1024  # rendered between two returns of freed memory, each of which takes milliseconds
 _INDENT = b"  "  # of an element in the text of an array, to become one of an array in an object
 
 
@@ -27,6 +29,7 @@ class BuiltMessages:
         self.prepared = PreparedMessages()
         self.is_valid = True  # False: the text has a message that no agent could load
         separator, end = b"[", b"[]"
+        next_return = out.tell() + _RETURNED_BYTES
         for batch in _batches(messages):
             # Without the brackets of the array and the last newline.
             out.write(separator + json_text.render(batch)[1:-2].replace(b"\n", b"\n" + _INDENT))
@@ -34,12 +37,17 @@ class BuiltMessages:
             self.is_valid = self.is_valid and all(map(_is_valid, batch))
             if self.is_valid:
                 self.prepared.add(batch)
+            if out.tell() > next_return:
+                return_freed_memory()
+                next_return = out.tell() + _RETURNED_BYTES
         out.write(end)
+        if out.tell() > _RETURNED_BYTES:
+            return_freed_memory()
 
     def digests(self) -> dict[str, str]:
         """The digests of the messages by id, as `import_receipts.digest_messages` makes them."""
-        digests = ((row.message_id, row.digest.to_bytes(8, signed=True).hex()) for row in self.prepared.rows)
-        return {id: digest for id, digest in digests if id}
+        found = self.prepared.iter_columns()
+        return {id: digest.to_bytes(8, signed=True).hex() for _, id, _, _, digest in found if id}
 
 
 def _batches(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

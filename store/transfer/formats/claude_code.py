@@ -16,8 +16,9 @@ import orjson
 
 from store.errors import InvalidContent
 from store.layout import Location
-from store.transfer.formats.claude_records import AGENT, NAME, ClaudeReader, resume
+from store.transfer.formats.claude_records import AGENT, NAME, SIDECHAIN, ClaudeReader, resume
 from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse
+from store.transfer.formats.exported_session import BEFORE_EXPORT
 from store.transfer.formats.importer import (
     Format,
     ImportProblem,
@@ -162,6 +163,7 @@ def _origins_key(source: Source, directory: str) -> tuple[str, str, int]:
 def _unit(source: Source, directory: str, stem: str, agents: list[_Agent], origins: dict[str, str]) -> SourceUnit:
     path = _join(directory, f"{stem}.jsonl")
     below = [*source.iter_files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
+    below = [file for file in below if not file.endswith(BEFORE_EXPORT)]
     files = (path, *(agent.path for agent in agents), *below)
     return SourceUnit(path, files, lambda: _read_tree(source, directory, stem, agents, below, origins))
 
@@ -254,8 +256,9 @@ def _link_origin(source: Source, reader: ClaudeReader, path: str, origin: str | 
 
 
 def _is_agent(path: str) -> bool:
+    """Whether a file is that of a sub-agent; an export writes those that were in the file of a root as SIDECHAIN."""
     name = path.rpartition("/")[2]
-    return name.startswith(AGENT) and name.endswith(".jsonl")
+    return name.startswith((AGENT, SIDECHAIN)) and name.endswith(".jsonl")
 
 
 def _read_agent_meta(source: Source, path: str) -> _Agent:
@@ -270,6 +273,8 @@ def _read_children(source: Source, root: ClaudeReader, agents: list[_Agent]) -> 
     stems = {agent.stem for agent in agents}
     spawned = dict(root.spawned)
     for agent in agents:
+        if agent.stem.startswith(SIDECHAIN) and agent.stem in root.sidechains:
+            continue  # exported from here, but the file of the root, which has it too, was not replaced
         location = Location(root.location.root, make_id(NAME, agent.stem, root.location.root))
         reader = ClaudeReader(source, agent.path, location, agent.stem)
         reader.read()

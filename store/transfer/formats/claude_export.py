@@ -29,6 +29,8 @@ def write_claude_code(session: ExportedSession) -> Iterator[FileToWrite]:
     root, child = session.location
     path = f"{root}.jsonl" if child is None else f"{root}/subagents/{child}.jsonl"
     kept = (session.read(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl") or b"").splitlines()
+    if child is not None and (meta := session.kept_text(NAME, "agent")):
+        yield FileToWrite(f"{root}/subagents/{child}.meta.json", meta.encode())
     records = _ClaudeWriter(session.members, kept, session.resolve).records()
     yield FileToWrite(path, b"".join(orjson.dumps(record) + b"\n" for record in records))
 

@@ -24,6 +24,7 @@ from store.transfer.formats.source import Line, Source
 
 NAME = "claude-code"
 AGENT = "agent-"
+SIDECHAIN = "sidechain-"  # a sub-agent without an id, named after its first record
 # The same in nearly every line of a session: stored once, and with a message only if it differs.
 _ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint", "slug", "isSidechain", "agentId")
 _MAPPED = {"type", "uuid", "timestamp", "message"}
@@ -97,7 +98,7 @@ class ClaudeReader:
         if self._is_resumed:
             raise NeedsWholeFile("a sub-agent in the file of its session")
         uuid, parent, agent = (as_str(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
-        chain = f"{AGENT}{agent}" if agent else self._chains.get(parent) or f"sidechain-{uuid}"
+        chain = f"{AGENT}{agent}" if agent else self._chains.get(parent) or f"{SIDECHAIN}{uuid}"
         self._chains[uuid] = chain
         if chain not in self.sidechains:
             place = Location(self.location.root, make_id(NAME, chain, self.location.root))

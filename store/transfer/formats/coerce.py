@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
@@ -25,18 +25,12 @@ from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
 
-
-class RenamedIds(NamedTuple):
-    """The ids of sessions that were renamed here, by the ids they were imported with."""
-
-    roots: Mapping[str, str]
-    children: Mapping[tuple[str, str], str]  # by the root, as it is called now, and the old id
-
-
+# The id of a session that was renamed here, by the id it was imported with; None if it was not. For a child the second
+# argument is its root, as it is called now.
+FindNewId = Callable[[str, str | None], str | None]
 # The machine whose sessions are read; "" for this one. Every id and every reference between sessions depends on it.
 source_host: ContextVar[str] = ContextVar("source_host", default="")
-# Called when the first id is made: finding what was renamed here may take a while.
-_get_renamed: ContextVar[Callable[[], RenamedIds] | None] = ContextVar("get_renamed", default=None)
+_find_new_id: ContextVar[FindNewId | None] = ContextVar("find_new_id", default=None)
 MAX_NESTING = 100  # of a foreign record; a document allows 127, and contains the record some levels down
 _KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -180,17 +174,22 @@ def to_text(value: Any) -> str:
 def parse_time(value: Any) -> Timestamp | None:
     """Parse an RFC 3339 time (UTC if it has no zone) or seconds since 1970; None if it is neither."""
     if isinstance(value, str):
-        for text in (value, f"{value}Z"):
-            try:
-                return Timestamp(text)
-            except ValueError:
-                continue
-        return None
+        try:
+            return Timestamp(value)
+        except ValueError:
+            return _parse_utc(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     try:
         return Timestamp.from_ns(int(Decimal(repr(value)) * 1_000_000_000))
     except (ValueError, OverflowError, InvalidOperation):
+        return None
+
+
+def _parse_utc(text: str) -> Timestamp | None:
+    try:
+        return Timestamp(f"{text}Z")
+    except ValueError:
         return None
 
 
@@ -216,12 +215,11 @@ def make_id(format: str, text: str, root: str | None = None) -> str:
         id = f"{format}-{digest(text)}"
     host = source_host.get()
     id = f"{id}-{host}" if host else id
-    get_renamed = _get_renamed.get()
-    if get_renamed is None:
+    find_new_id = _find_new_id.get()
+    if find_new_id is None:
         return id
-    renamed = get_renamed()
-    new_root = renamed.roots.get(id, id)
-    return new_root if root in (None, new_root) else renamed.children.get((root, id), id)
+    new_root = find_new_id(id, None) or id
+    return new_root if root in (None, new_root) else find_new_id(id, root) or id
 
 
 @contextmanager
@@ -235,13 +233,13 @@ def reading_from(host: str) -> Iterator[None]:
 
 
 @contextmanager
-def reading_renamed(get_renamed: Callable[[], RenamedIds] | None) -> Iterator[None]:
+def reading_renamed(find_new_id: FindNewId | None) -> Iterator[None]:
     """Read sessions that were renamed here with their new ids; None takes the ids as they are."""
-    token = _get_renamed.set(get_renamed)
+    token = _find_new_id.set(find_new_id)
     try:
         yield
     finally:
-        _get_renamed.reset(token)
+        _find_new_id.reset(token)
 
 
 def digest(text: str) -> str:

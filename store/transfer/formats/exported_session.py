@@ -11,6 +11,7 @@ import orjson
 from store.layout import Location
 from store.transfer.formats.coerce import as_dict, as_str
 
+BEFORE_EXPORT = ".before-export"  # follows the name of a file of another agent that an export replaced
 JsonObject = dict[str, Any]
 Resolve = Callable[[str], tuple[bytes, str] | None]  # content and MIME type of an attachment
 

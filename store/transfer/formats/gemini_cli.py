@@ -1,60 +1,123 @@
 """Gemini CLI sessions: `~/.gemini/tmp/<project>/chats/session-*.jsonl`, earlier one .json file per session.
 
-A later line with the id of an earlier message replaces it, and `$set` lines set members of the session. Tool calls are
-stored with their results in the message that made them.
+A later line with the id of an earlier message replaces it, `$set` lines set members of the session, and `$rewindTo`
+names the first message that a rewind abandoned. Tool calls are stored with their results in the message that made them.
+Sub-agents are in `chats/<session>/<agent>.jsonl`; the call that started one has its id as `agentId`. The workspace is
+in `<project>/.project_root`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import orjson
 
+from store.errors import InvalidContent
+from store.layout import Location
 from store.transfer.formats.anthropic_blocks import make_call
 from store.transfer.formats.coerce import BadRecord, as_dict, as_list, as_str, parse, parse_time
 from store.transfer.formats.gemini_parts import read_parts, result_text, token_counts
-from store.transfer.formats.importer import Format, ImportProblem, Place, SessionTree, SourceUnit, read_units
+from store.transfer.formats.importer import (
+    Format,
+    ImportProblem,
+    Place,
+    SessionDraft,
+    SourceSession,
+    SourceUnit,
+    group_by_root,
+    read_problem,
+    read_tree,
+    read_units,
+)
 from store.transfer.formats.session_builder import SessionBuilder
-from store.transfer.formats.session_files import built, file_units, find_files, new_builder, read_lines
+from store.transfer.formats.session_files import file_time, find_files, read_lines
 from store.transfer.formats.source import Line, Source
 
 NAME = "gemini-cli"
+_ID = re.compile(rb'"sessionId":\s*"([^"]+)"')
 _ROLES = {"user": "user", "gemini": "assistant"}
 _MAPPED = ("id", "timestamp", "type", "content", "thoughts", "toolCalls", "model")
 
 
 def _chats(source: Source) -> list[str]:
-    return find_files(source, lambda path: "session-" in path and path.endswith((".jsonl", ".json")), "tmp", 4)
+    """The files of sessions and sub-agents. A .json file that was continued as .jsonl is left out: all is in that."""
+    found = set(find_files(source, lambda path: path.endswith((".jsonl", ".json")), "tmp", 4))
+    return sorted(path for path in found if f"{path}l" not in found and _is_chat(source, path))
 
 
 def _is_chat(source: Source, path: str) -> bool:
+    if not (source.name or path.rpartition("/")[2].startswith("session-") or _is_agent(source, path)):
+        return False
     head = source.head(path, 4096)
     return b'"projectHash"' in head and b'"sessionId"' in head
 
 
+def _is_agent(source: Source, path: str) -> bool:
+    """Whether a file is one of `chats/<session>/`."""
+    return path.endswith(".jsonl") and f"{source.root.name}/{path}".split("/")[-3:-2] == ["chats"]
+
+
 def recognise(source: Source) -> int | None:
-    return 92 if any(_is_chat(source, path) for path in _chats(source)) else None
+    return 92 if _chats(source) else None
 
 
 def iter_units(source: Source) -> Iterator[SourceUnit]:
-    return file_units(source, [path for path in _chats(source) if _is_chat(source, path)], _read)
+    for root, below in group_by_root([_find_session(source, path) for path in _chats(source)]):
+        files = (root.path, *(agent.path for agent, _ in below))
+        workspace = _workspace(source, root.path)
+        calls: dict[str, str] = {}
+        read = partial(_read, workspace=workspace, calls=calls)
+        yield SourceUnit(root.path, files, partial(read_tree, source, NAME, root, below, read), state=workspace)
 
 
-def _read(source: Source, path: str) -> Iterator[SessionTree | ImportProblem]:
+def _find_session(source: Source, path: str) -> SourceSession:
+    directory, _, name = path.rpartition("/")
+    id = _ID.search(source.head(path, 4096))
+    parent = directory.rpartition("/")[2] if _is_agent(source, path) else None
+    return SourceSession(path, id[1].decode(errors="replace") if id else name.partition(".")[0], parent)
+
+
+def _workspace(source: Source, path: str) -> str:
+    project, chats, _ = f"/{path}".rpartition("/chats/")
+    return source.head(f"{project}/.project_root"[1:]).decode(errors="replace").strip() if chats else ""
+
+
+def _read(
+    source: Source, session: SourceSession, location: Location, depth: int, *, workspace: str, calls: dict[str, str]
+) -> Iterator[SessionDraft | ImportProblem]:
+    """Read one file. `calls` are those that started sub-agents, by the id of the agent; the session's are added."""
     chat = _GeminiChat()
-    if path.endswith(".json"):
-        chat.apply(as_dict(parse(source.read(path)).value))
-    else:
-        yield from read_lines(source, path, chat.read_line)
-    id = as_str(chat.header.get("sessionId")) or path.rpartition("/")[2].partition(".")[0]
-    builder = new_builder(NAME, source, path, id)
+    try:
+        if session.path.endswith(".json"):
+            chat.apply(as_dict(parse(source.read(session.path)).value))
+        else:
+            yield from read_lines(source, session.path, chat.read_line)
+    except (OSError, BadRecord, InvalidContent) as error:
+        yield read_problem(source, session.path, error)
+        return
+    builder = SessionBuilder(NAME, location, source.display_path(session.path), session.id)
+    builder.workspace = workspace
+    builder.depth = max(depth, 1)
+    builder.spawned_by = calls.get(session.id)
     for raw in chat.broken:
         builder.keep_raw(raw)
     _apply_header(builder, chat.header)
-    for message in chat.messages.values():
+    for id, message in chat.messages.items():
+        known = len(builder.messages)
         _add_message(builder, message)
-    yield from built(source, path, builder)
+        if id in chat.abandoned:
+            for added in builder.messages[known:]:
+                builder.note(added, "abandoned", True)
+        calls |= {
+            as_str(call["agentId"]): as_str(call.get("id"))
+            for call in map(as_dict, as_list(message.get("toolCalls")))
+            if "agentId" in call
+        }
+    if builder.messages:
+        yield builder.build(fallback=file_time(source, session.path))
 
 
 class _GeminiChat:
@@ -63,6 +126,7 @@ class _GeminiChat:
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
         self.messages: dict[str, dict[str, Any]] = {}
+        self.abandoned: set[str] = set()  # ids of messages before which the session continued
         self.broken: list[bytes] = []
 
     def read_line(self, line: Line) -> None:
@@ -73,14 +137,27 @@ class _GeminiChat:
             raise BadRecord(f"{error}; kept as raw text in records.jsonl") from None
         if isinstance(record.get("$set"), dict):
             self.apply(record["$set"])
+        elif isinstance(record.get("$rewindTo"), str):
+            self._rewind(record["$rewindTo"])
         elif isinstance(record.get("type"), str) and isinstance(record.get("id"), str):
-            self.messages[record["id"]] = record
+            self._put(record["id"], record)
         else:
             self.apply(record)
 
+    def _rewind(self, id: str) -> None:
+        """Abandon the messages from this one on; all of them if it is unknown, as Gemini CLI does."""
+        ids = [*self.messages]
+        self.abandoned |= {*ids[ids.index(id) if id in self.messages else 0 :]}
+
+    def _put(self, id: str, message: dict[str, Any]) -> None:
+        if id in self.abandoned:  # said again, after the rewind
+            self.abandoned.remove(id)
+            del self.messages[id]
+        self.messages[id] = message
+
     def apply(self, members: dict[str, Any]) -> None:
         for message in map(as_dict, as_list(members.get("messages"))):
-            self.messages[as_str(message.get("id")) or f"message-{len(self.messages)}"] = message
+            self._put(as_str(message.get("id")) or f"message-{len(self.messages)}", message)
         self.header |= {key: value for key, value in members.items() if key != "messages"}
 
 
@@ -88,6 +165,7 @@ def _apply_header(builder: SessionBuilder, header: dict[str, Any]) -> None:
     builder.add_time(parse_time(header.get("startTime")))
     builder.add_time(parse_time(header.get("lastUpdated")))
     builder.title = as_str(header.get("summary"))
+    builder.workspace = builder.workspace or next(map(as_str, as_list(header.get("directories"))), "")
     for key, value in header.items():
         if key not in ("sessionId", "startTime", "lastUpdated"):
             builder.add_metadata(key, value)

@@ -40,6 +40,10 @@ RECORDS = "records"
 # How a document is rendered. No string contains a newline, so the first is found nowhere else.
 _MESSAGES = b'\n  "messages": '
 _NO_MESSAGES = _MESSAGES + b"[]"
+# Tools with which agents ask the user. A question without an answer suspends the run.
+QUESTION_TOOLS = frozenset(
+    ("AskUserQuestion", "ExitPlanMode", "request_user_input", "ask_user", "ask_followup_question", "question")
+)
 INTERRUPTION = "[Request interrupted"  # how Claude Code begins the notice of an interruption
 MAX_UNMAPPED_BYTES = 32 * 1024  # per message; a record with more is kept in records.jsonl
 
@@ -328,12 +332,14 @@ class SessionBuilder:
         return control
 
     def _derive_status(self) -> str | None:
-        """The status of the last run: running until the agent has answered the last prompt or tool result."""
+        """The status of the last run: running until the agent has answered the last prompt or tool result, or asks."""
         last = next((message for message in reversed(self.messages) if message["role"] != "system"), None)
         if last is None:
             return self._before.status
         if last["role"] == "user" and last["content"].startswith(INTERRUPTION):
             return "cancelled"
+        if any(call["function"]["name"] in QUESTION_TOOLS for call in last.get("tool_calls") or ()):
+            return "suspended"
         is_answer = last["role"] == "assistant" and last["content"] and "tool_calls" not in last
         return "completed" if is_answer else "running"
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from tests.builders import make_session
 from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_chatgpt, make_claude, write_lines
 
 ROOT = Location(CLAUDE_ID)
+OTHER_ID = CLAUDE_ID.replace("7", "8")
 
 
 @pytest.fixture
@@ -30,8 +34,8 @@ def project(claude: Path) -> Path:
     return claude / "projects/-home-me-shop"
 
 
-def grow(claude: Path, id: str = "u9", text: str = "One more thing") -> None:
-    with (project(claude) / f"{CLAUDE_ID}.jsonl").open("a") as file:
+def grow(claude: Path, id: str = "u9", text: str = "One more thing", session: str = CLAUDE_ID) -> None:
+    with (project(claude) / f"{session}.jsonl").open("a") as file:
         turn = {"role": "user", "content": text}
         file.write(json.dumps(claude_line("user", id, turn, "30:00", parentUuid="u5")) + "\n")
 
@@ -173,6 +177,52 @@ def test_ledger_is_written_before_the_cursor_of_a_part(
     assert parts
 
 
+KILLED = """
+import os, signal, sys
+from store import Store
+
+left = int(sys.argv[3])
+
+def report(item):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with Store.open(sys.argv[1], background=False) as store:
+    store.imports.run(sys.argv[2], report=report)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_session_deleted_after_a_killed_import_does_not_come_back(tmp_path: Path, count: int) -> None:
+    """The import is killed inside a part of its source, right after a session was committed."""
+    export = make_chatgpt(tmp_path / "chatgpt")
+    path, home = export / "conversations.json", tmp_path / "home"
+    conversations = json.loads(path.read_bytes())
+    for number in range(4):
+        copy = json.loads(json.dumps(conversations[-1]))
+        copy |= {"id": f"copy-{number}", "conversation_id": f"copy-{number}"}
+        conversations.append(copy)
+    path.write_text(json.dumps(conversations))
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(home), str(export), str(count)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with Store.open(home, background=False) as store:
+        present = {entry.id for entry in store.entries()}
+        assert present
+        deleted = {entry.id for entry in store.entries(kind="root")}
+        for id in deleted:
+            store.delete(id)
+        assert not store.imports.run(str(export)).problems
+        after = roots(store)
+        assert not after & deleted
+        assert after | deleted >= {f"copy-{number}" for number in range(4)}  # all others came
+        store.trash.empty()
+        assert store.imports.run(str(export)).counts["new"] == 0
+        assert roots(store) == after
+        assert store.check().is_clean
+
+
 def test_erased_home_can_be_imported_again(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     store.maintenance.erase_all()
@@ -214,7 +264,7 @@ def test_renamed_session_grows_under_its_new_name(store: Store, claude: Path) ->
     before_children = children(store, "my-shop")
     before = roots(store)
     assert store.imports.run(str(claude)).counts["new"] == 0
-    for number in range(2):  # the first reads the whole file, the second only the new line
+    for number in range(2):  # a short file is read as a whole each time
         grow(claude, f"u{number + 20}", f"Line {number}")
         counts = store.imports.run(str(claude)).counts
         assert (counts["updated"], counts["new"], counts["kept"]) == (1, 0, 0)
@@ -222,6 +272,63 @@ def test_renamed_session_grows_under_its_new_name(store: Store, claude: Path) ->
     assert roots(store) == before
     assert children(store, "my-shop") == before_children
     assert store.imports.origin("my-shop") == ("claude-code", CLAUDE_ID)
+
+
+def exchange_names(store: Store, first: Location, second: Location) -> None:
+    between = Location(first.root, "for-a-moment") if first.child else Location("for-a-moment")
+    for source, target in ((first, between), (second, first), (between, second)):
+        store.rename(str(source), str(target))
+
+
+def grow_agent(claude: Path, agent: str, text: str) -> None:
+    path = project(claude) / CLAUDE_ID / f"subagents/agent-{agent}.jsonl"
+    line = claude_line("user", text, {"role": "user", "content": text}, "40:00", isSidechain=True, agentId=agent)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize("grown", [{"cafe01"}, {"cafe02"}, {"cafe01", "cafe02"}])
+def test_children_that_exchanged_their_names_grow(store: Store, claude: Path, grown: set[str]) -> None:
+    grow_agent(claude, "cafe01", "Another sub-agent")
+    store.imports.run(str(claude))
+    first, second = (Location(CLAUDE_ID, f"agent-{agent}") for agent in ("cafe01", "cafe02"))
+    exchange_names(store, first, second)
+    for number in range(2):
+        for agent in grown:
+            grow_agent(claude, agent, f"Line {number} of {agent}")
+        result = store.imports.run(str(claude))
+        assert (result.counts["new"], result.counts["kept"], result.problems) == (0, 0, [])
+        for agent, other in (("cafe01", "cafe02"), ("cafe02", "cafe01")):
+            last = contents(store, f"agent-{other}")[-1]
+            assert (last == f"Line {number} of {agent}") is (agent in grown)
+
+
+@pytest.mark.parametrize("grown", [{CLAUDE_ID}, {OTHER_ID}, {CLAUDE_ID, OTHER_ID}])
+def test_roots_that_exchanged_their_names_grow(store: Store, claude: Path, grown: set[str]) -> None:
+    """So do their children, although those of both have the same ids."""
+    add_twin(claude)
+    store.imports.run(str(claude))
+    before = roots(store)
+    exchange_names(store, Location(CLAUDE_ID), Location(OTHER_ID))
+    for number in range(2):
+        for id in grown:
+            grow(claude, f"u{number + 20}", f"Line {number} of {id}", id)
+        result = store.imports.run(str(claude))
+        assert (result.counts["new"], result.counts["kept"], result.problems) == (0, 0, [])
+        assert roots(store) == before
+        for id, other in ((CLAUDE_ID, OTHER_ID), (OTHER_ID, CLAUDE_ID)):
+            assert (contents(store, other)[-1] == f"Line {number} of {id}") is (id in grown)
+    assert store.check().is_clean
+
+
+def test_renamed_session_is_unchanged_if_its_source_is(store: Store, claude: Path) -> None:
+    """A rename changes the ids in the documents. That is not an update by the source, and makes no version."""
+    store.imports.run(str(claude))
+    store.rename(CLAUDE_ID, "my-shop")
+    store.append("my-shop", [{"id": "mine", "role": "user", "content": "here"}])
+    versions = len(store.history.log("my-shop"))
+    assert set(store.imports.run(str(claude)).counts) == {"unchanged"}
+    assert len(store.history.log("my-shop")) == versions
 
 
 def test_session_renamed_twice_grows(store: Store, claude: Path) -> None:
@@ -238,7 +345,6 @@ def test_session_renamed_twice_grows(store: Store, claude: Path) -> None:
     assert not roots(store) & {CLAUDE_ID, "one", "two"}
 
 
-OTHER_ID = CLAUDE_ID.replace("7", "8")
 AGENT = "agent-cafe02"
 
 
@@ -326,7 +432,7 @@ def test_new_name_is_remembered(store: Store, claude: Path, monkeypatch: pytest.
     store.rename(CLAUDE_ID, "my-shop")
     store.imports.run(str(claude))
     monkeypatch.setattr(ImportLedger, "_iter_receipts", lambda self: pytest.fail("all receipts are read again"))
-    assert ImportLedger(store._core).new_ids().roots == {CLAUDE_ID: "my-shop"}
+    assert ImportLedger(store._core).find_new_id(CLAUDE_ID, None) == "my-shop"
 
 
 # -- copied ---------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_message_changed_on_both_sides_is_reported(home: Path, claude: Path) -> 
     path = claude / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl"
     path.write_text(path.read_text().replace("Why is the cart empty?", "Edited there"))
     result = grovefs(home, "import", str(claude))
-    assert f"{CLAUDE_ID}: 1 messages changed both here and in the source are kept: u1" in result.stderr
+    assert f"{CLAUDE_ID}: 1 message changed both here and in the source, kept as here: u1" in result.stderr
     assert "Edited here" in grovefs(home, "show", CLAUDE_ID).stdout
     assert grovefs(home, "import", str(claude), "--overwrite").returncode == 0
     assert "Edited there" in grovefs(home, "show", CLAUDE_ID).stdout
@@ -113,6 +113,26 @@ def test_all_agents_in_a_directory_are_imported(home: Path, tmp_path: Path) -> N
     assert only.stderr == ""  # other agents' logs are not of an unknown kind
 
 
+def test_home_below_the_source_is_passed_over(tmp_path: Path) -> None:
+    """`grovefs import ~` finds ~/.grovefs too, into which it imports."""
+    user = tmp_path / "user"
+    home = user / ".grovefs"
+    make_claude(user / ".claude")
+    make_codex(user / ".codex")
+    transcript = user / ".cursor/projects/shop/agent-transcripts/c1/c1.jsonl"
+    parts = {"content": [{"type": "text", "text": "Wash the grapes"}]}
+    write_lines(transcript, [{"role": "user", "message": parts}, {"role": "assistant", "message": parts}])
+    for states in ("9 new, 0 updated, 0 unchanged", "0 new, 0 updated, 9 unchanged"):
+        result = grovefs(home, "import", str(user))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout.splitlines()[-1] == f"total: {states}, 0 kept; 0 problems"
+        assert "bamboo" not in result.stdout
+    only = grovefs(home, "import", "--agent", "claude-code", str(user))  # records.jsonl of the home looks like a log
+    assert only.stdout == "claude-code: 0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
+    itself = grovefs(home, "import", str(home))
+    assert (itself.returncode, "is the home that sessions are imported into" in itself.stderr) == (1, True)
+
+
 def test_agents_are_found_in_their_usual_places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Environment variables of the agents are honoured."""
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
@@ -127,8 +147,8 @@ def test_agents_are_found_in_their_usual_places(home: Path, tmp_path: Path, monk
     result = grovefs(home, "import", "--yes")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "total: 8 new, 0 updated, 0 unchanged, 0 kept; 0 problems"
-    assert f"MB in {tmp_path}/user/.claude" in result.stderr
-    assert f"MB in {tmp_path}/elsewhere" in result.stderr
+    assert f"kB in {tmp_path}/user/.claude" in result.stderr
+    assert f"kB in {tmp_path}/elsewhere" in result.stderr
 
 
 @pytest.mark.parametrize(("answer", "is_imported"), [("y\n", True), ("\n", True), ("n\n", False)])
@@ -144,8 +164,9 @@ def test_import_without_a_source_asks(
     make_codex(tmp_path / "user/.codex")
     status, shown = on_a_terminal(home, answer)
     assert f"claude-code  6 files, 3.4 MB in {tmp_path}/user/.claude" in shown
-    assert f"codex        4 files, 0.0 MB in {tmp_path}/user/.codex" in shown
-    assert shown.index("Import them? [Y/n]") > shown.index("0.0 MB in")
+    size_bytes = sum(path.stat().st_size for path in (tmp_path / "user/.codex").rglob("rollout-*"))
+    assert f"codex        4 files, {size_bytes / 1000:.1f} kB in {tmp_path}/user/.codex" in shown
+    assert shown.index("Import them? [Y/n]") > shown.index("kB in")
     assert ("total: 8 new" in shown) == is_imported
     assert ("nothing was imported" in shown, "interrupted" in shown) == (not is_imported, False)
     assert (status, (home / "sessions").exists()) == ((0, True) if is_imported else (1, False))

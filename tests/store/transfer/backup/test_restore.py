@@ -223,6 +223,23 @@ def test_files_only_in_the_home_are_left_alone(store: Store, dest: Path) -> None
     assert (store.home / "sessions/root/more.txt").exists()
 
 
+@pytest.mark.parametrize("path", ["state/notes.txt", "sessions/loose.txt", "state/k/d.md", "state/k/d.json"])
+def test_replaced_file_outside_sessions_is_in_the_trash(store: Store, dest: Path, path: str) -> None:
+    """`cp -p` of another text leaves an mtime before that of the backup, so the file is replaced."""
+    fill(store)
+    file = store.home / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('{"v": "in the backup"}')
+    store.backup(dest)
+    file.write_text('{"v": "typed later"}')
+    os.utime(file, (1.7e9, 1.7e9))
+    assert restored(store, dest)[path] == "restored"
+    assert file.read_text() == '{"v": "in the backup"}'
+    (slot,) = [slot for slot in store.trash.deleted() if slot.moves[0][0] == path]
+    store.trash.undelete(slot.name)
+    assert file.read_text() == '{"v": "typed later"}'
+
+
 def test_newer_state_and_payloads_are_kept_unless_overwrite(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)

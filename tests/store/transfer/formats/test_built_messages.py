@@ -24,6 +24,9 @@ def make_messages(count: int) -> list[dict[str, Any]]:
             message |= {"role": "assistant", "tool_calls": [call], "created_at": "2026-06-20T10:00:00Z"}
         if number % 3 == 2:
             message |= {"role": "tool", "tool_call_id": "c", "metadata": {"b": {"y": 1e22, "x": []}, "a": None}}
+        if number % 5 == 4:
+            image = {"type": "image_url", "image_url": {"url": f"bamboo-attachment://s/picture-{number}"}}
+            message["content_parts"] = [{"type": "text", "text": message["content"]}, image, image]
         messages.append(message)
     return messages
 

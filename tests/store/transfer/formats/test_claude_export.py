@@ -60,6 +60,33 @@ def test_export_can_be_imported_again(store: Store, imported: Session, tmp_path:
         assert (again.title, again.model, again.workspace_path) == (imported.title, imported.model, "/home/me/shop")
 
 
+def test_sub_agents_are_the_same_after_an_export_and_an_import(store: Store, imported: Session, tmp_path: Path) -> None:
+    """Those in a file of their own, those in the file of the session, and what Claude Code notes of them."""
+    export(store, tmp_path / "out")
+    with Store.open(tmp_path / "second", background=False) as other:
+        assert other.imports.run(str(tmp_path / "out")).problems == []
+        assert sorted(other.ids()) == sorted(store.ids())
+        for name in store.ids():
+            found, was = other.load(name), store.load(name)
+            assert found is not None
+            assert was is not None
+            assert (found.messages, found.title) == (was.messages, was.title)
+            assert (found.parent_session_id, found.spawn_depth) == (was.parent_session_id, was.spawn_depth)
+            assert found.subagent_type == was.subagent_type
+
+
+def test_sub_agents_stay_what_they_are_after_an_export_to_their_source(
+    store: Store, imported: Session, tmp_path: Path
+) -> None:
+    dest = tmp_path / "dot-claude"
+    found = [*store.exports.write_for_agent("claude-code", store.exports.select([CLAUDE_ID]), dest)]
+    assert len(found) == 4
+    ids = store.ids()
+    summary = store.imports.run(str(dest))
+    assert (summary.problems, summary.counts["new"], summary.counts["kept"]) == ([], 0, 0)
+    assert store.ids() == ids
+
+
 def test_repaired_conversation_is_one_chain(store: Store, imported: Session, tmp_path: Path) -> None:
     """A deleted message leaves no gap, an edited one has its new text, and an added one continues the chain."""
     del imported.messages[3]

@@ -265,6 +265,10 @@ def test_tool_calls_become_steps(store: Store, tmp_path: Path) -> None:
     ]
 
 
+QUESTION = {"type": "tool_use", "id": "q1", "name": "AskUserQuestion", "input": {"questions": [{"question": "Red?"}]}}
+ANSWER = [{"type": "tool_result", "tool_use_id": "q1", "content": "Red"}]
+
+
 @pytest.mark.parametrize(
     ("records", "status"),
     [
@@ -272,11 +276,14 @@ def test_tool_calls_become_steps(store: Store, tmp_path: Path) -> None:
         ([user("u1", "go", "00:00")], "running"),
         ([user("u1", "go", "00:00"), answer("a1", "00:01", text("API Error"), isApiErrorMessage=True)], "error"),
         ([user("u1", "go", "00:00"), user("u2", "[Request interrupted by user]", "00:01")], "cancelled"),
+        ([user("u1", "go", "00:00"), answer("a1", "00:01", QUESTION)], "suspended"),
+        ([user("u1", "go", "00:00"), answer("a1", "00:01", QUESTION), user("u2", ANSWER, "00:02")], "running"),
     ],
 )
 def test_status_of_the_last_run(store: Store, tmp_path: Path, records: list[Any], status: str) -> None:
     session = read(store, tmp_path, *records)
     assert session.last_run_status == status
+    assert [entry.id for entry in store.entries(waiting=True)] == (["s1"] if status == "suspended" else [])
     assert session.project_id == "shop"
     assert session.metadata["git_branch"] == "main"
 
@@ -297,3 +304,19 @@ def test_sub_agent_is_linked_to_its_call(store: Store, tmp_path: Path) -> None:
     assert child.metadata["spawned_by"] == "t1"
     assert session.messages[2].metadata is not None
     assert session.messages[2].metadata["child_session_id"] == "agent-cafe"
+
+
+# -- what `show` prints --------------------------------------------------------------------------------
+
+
+def test_f17_result_of_several_text_parts_is_shown_once(store: Store, tmp_path: Path) -> None:
+    """The report of a sub-agent has two: its text, and how to continue the agent."""
+    call = {"type": "tool_use", "id": "t1", "name": "Agent", "input": {"prompt": "Dig"}}
+    parts = [text("The report: two carts."), text("agentId: a1 (to resume it)")]
+    result = [{"type": "tool_result", "tool_use_id": "t1", "content": parts}]
+    prompt = [text("First words."), text("Second words.")]
+    read(store, tmp_path, user("u1", prompt, "00:00"), answer("a1", "00:01", call), user("r1", result, "00:02"))
+    shown = store.transcript("s1")
+    assert shown is not None
+    for said in ("First words.", "Second words.", "The report: two carts.", "agentId: a1"):
+        assert shown.partition("\n## ")[2].count(said) == 1  # the title may repeat it

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from store import Session, Store
-from tests.store.transfer.foreign import CODEX_ID, codex_line, kept_metadata, write_lines
+from tests.store.transfer.foreign import CODEX_ID, PNG_TEXT, codex_line, kept_metadata, write_lines
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -226,3 +226,27 @@ def test_usage_records_replace_token_counts(store: Store, tmp_path: Path) -> Non
     ]
     read(store, tmp_path, meta(), said("user", "go", 1), *records)
     assert store.usage.totals().total().calls == 1
+
+
+def test_f17_messages_of_several_text_parts_are_shown_once(store: Store, tmp_path: Path) -> None:
+    """The first system message of a thread, a prompt with an image, and a result of code mode have several."""
+
+    def message(role: str, *texts: str, image: bool = False) -> dict[str, Any]:
+        parts: list[dict[str, Any]] = [{"type": "input_text", "text": text} for text in texts]
+        if image:
+            parts.insert(1, {"type": "input_image", "image_url": f"data:image/png;base64,{PNG_TEXT}"})
+        return codex_line("response_item", {"type": "message", "role": role, "content": parts}, 1)
+
+    output = [{"type": "input_text", "text": text} for text in ("Script completed", "Output: 4 carts")]
+    read(
+        store,
+        tmp_path,
+        meta(),
+        message("developer", "Permissions first.", "Then the style."),
+        message("user", "<image name=[Image #1]>", "</image>", "What is in it?", image=True),
+        *called(output, 3),
+    )
+    shown = store.transcript(CODEX_ID)
+    assert shown is not None
+    for said in ("Permissions first.", "Then the style.", "What is in it?", "Script completed", "Output: 4 carts"):
+        assert shown.partition("\n## ")[2].count(said) == 1  # the title may repeat it

@@ -79,3 +79,61 @@ def test_broken_line_is_reported_and_kept(store: Store, tmp_path: Path) -> None:
     kept = store.attachments.read("gem-1", "records")
     assert kept is not None
     assert b'{"id": "m6", "ty' in kept[0]
+
+
+def test_project_becomes_the_workspace(store: Store, tmp_path: Path) -> None:
+    """Gemini CLI notes the directory of a project in its own directory below tmp/."""
+    write_lines(tmp_path / "tmp/work/chats/session-2026-gem.jsonl", [HEADER, *messages()])
+    store.imports.run(str(tmp_path))
+    (tmp_path / "tmp/work/.project_root").write_text("/home/me/shop\n")
+    assert store.imports.run(str(tmp_path)).counts == {"updated": 1}
+    session = store.load("gem-1")
+    assert session is not None
+    assert (session.workspace_path, session.project_id) == ("/home/me/shop", "shop")
+
+
+def test_sub_agents_become_children(store: Store, tmp_path: Path) -> None:
+    chats = tmp_path / "tmp/work/chats"
+    call = {"id": "c1", "name": "codebase_investigator", "args": {}, "agentId": "agent-7", "status": "success"}
+    asked = {"id": "m1", "timestamp": f"{AT}1Z", "type": "user", "content": "Where is the cart?"}
+    spawn = {"id": "m2", "timestamp": f"{AT}2Z", "type": "gemini", "content": "", "toolCalls": [call]}
+    write_lines(chats / "session-2026-gem.jsonl", [HEADER, asked, spawn])
+    inner = {**HEADER, "sessionId": "agent-7", "kind": "subagent", "directories": ["/home/me/shop"]}
+    write_lines(chats / "gem-1/agent-7.jsonl", [inner, {**asked, "content": "Find it"}])
+    write_lines(chats / "deleted/agent-8.jsonl", [{**inner, "sessionId": "agent-8"}, asked])
+    summary = store.imports.run(str(tmp_path))
+    assert (summary.problems, summary.counts) == ([], {"new": 3})
+    child, lone = store.load("gem-1/agent-7"), store.load("agent-8")
+    assert child is not None
+    assert lone is not None
+    assert (child.parent_session_id, child.metadata["spawned_by"]) == ("gem-1", "c1")
+    assert [m.content for m in child.messages] == ["Find it"]
+    assert (child.workspace_path, lone.kind) == ("/home/me/shop", "root")
+
+
+def test_messages_abandoned_by_a_rewind_are_marked(store: Store, tmp_path: Path) -> None:
+    again = {"id": "m6", "timestamp": f"{AT}6Z", "type": "user", "content": "List the hidden files"}
+    lines = [HEADER, *messages(), {"$rewindTo": "m1"}, again]
+    write_lines(tmp_path / "tmp/work/chats/session-2026-gem.jsonl", lines)
+    assert store.imports.run(str(tmp_path)).problems == []
+    session = store.load("gem-1")
+    assert session is not None
+    marked = [(m.content, bool((m.metadata or {}).get("abandoned"))) for m in session.messages]
+    assert marked[1:3] == [("List the files", True), ("I list.", True)]
+    assert marked[-1] == ("List the hidden files", False)
+    assert not marked[0][1]
+
+
+def test_continued_json_file_is_read_once(store: Store, tmp_path: Path) -> None:
+    """Resuming a session of an earlier version copies it to a .jsonl file and leaves the .json file there."""
+    old = tmp_path / "tmp/work/chats/session-2026-gem.json"
+    old.parent.mkdir(parents=True)
+    old.write_text(json.dumps({**HEADER, "messages": messages()}))
+    store.imports.run(str(tmp_path))
+    more = {"id": "m6", "timestamp": f"{AT}6Z", "type": "user", "content": "And now?"}
+    write_lines(old.with_suffix(".jsonl"), [HEADER, *messages(), more])
+    summary = store.imports.run(str(tmp_path))
+    assert (summary.problems, summary.counts) == ([], {"updated": 1})
+    session = store.load("gem-1")
+    assert session is not None
+    assert session.messages[-1].content == "And now?"

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from benchmarks.agent_logs import LogWriter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -183,6 +184,14 @@ def test_large_export_is_streamed(home: Path, tmp_path: Path) -> None:
     counts, peak = run_measured(home, tmp_path / "export")
     assert counts == f"{count} 0"
     assert peak < size * count  # less than the source itself
+
+
+def test_f18_a_long_session_takes_three_times_its_size(home: Path, tmp_path: Path) -> None:
+    """Once a session was in memory as lines, as objects and as text: more than five times its file."""
+    size = LogWriter().write(tmp_path / "p", sessions=1, size_bytes=40_000_000)
+    counts, peak = run_measured(home, tmp_path / "p")
+    assert counts == "1 0"
+    assert peak < 3 * size
 
 
 def test_endless_line_is_reported_and_skipped(home: Path, tmp_path: Path) -> None:
