@@ -47,11 +47,19 @@ An OSError (disk full, permission denied) is passed on unchanged, with its errno
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 _SHOWN = 8  # candidates named in the error text, which is one line
 _OTHERS_IN_LINE = 2  # further faults of a document named in the error text; the .error file has all
+
+
+def describe(error: BaseException) -> str:
+    """An error for people: `No space left on device: PATH` instead of `[Errno 28] …`."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {os.fsdecode(error.filename)}" if error.filename else error.strerror
+    return str(error)
 
 
 class StoreError(Exception):

@@ -45,9 +45,12 @@ class Trash:
         """List the slots of the trash, newest first."""
         return trash.list_slots(self._home.core.disk)
 
-    def undelete(self, name: str) -> list[Location]:
-        """Restore a slot by its name in `deleted()`; returns the restored sessions."""
-        return self._home.services.deleter.undelete(name)
+    def undelete(self, name: str, *, displace: bool = True) -> list[Location]:
+        """Restore a slot by its name in `deleted()`; returns the restored sessions.
+
+        Files at its paths go to the trash, or raise AlreadyExists with `displace=False`.
+        """
+        return self._home.services.deleter.undelete(name, displace=displace)
 
     def empty(self) -> int:
         """Erase the trash permanently; returns the number of slots erased."""

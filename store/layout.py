@@ -77,6 +77,7 @@ TRASH = f"{PRIVATE}/trash"
 REJECTS = f"{PRIVATE}/rejects"
 SESSION_LOCKS = f"{PRIVATE}/locks"
 OPEN_LOCK = f"{PRIVATE}/open.lock"
+RESERVE = f"{PRIVATE}/reserve"  # space for the time when the disk is full
 
 # Files that only Bamboo creates, at the top of its home.
 BAMBOO_SEARCH = "session_search.db"  # Bamboo's own full-text index
@@ -159,6 +160,7 @@ def is_session_id(text: str) -> bool:
     return bamboo and text != "." and "\0" not in text and is_text(text)
 
 
+@lru_cache(maxsize=1024)  # every path in a session contains its id
 def is_session_dir(name: str) -> bool:
     """Whether a directory of this name is a session's.
 

@@ -102,6 +102,23 @@ class PathInfo(NamedTuple):
         return self.path.rpartition("/")[0]
 
     @property
+    def is_session_log(self) -> bool:
+        """Whether it is a log of a session: what is replaced or truncated of it goes to the trash."""
+        return self.kind is PathKind.LOG and self.location is not None and self.location.is_session
+
+    @property
+    def is_log_backup(self) -> bool:
+        """Whether an editor has made it of a log, by a rename or a copy."""
+        return self.name.endswith(".jsonl~") and self.location is not None and self.directory == self.location.dir
+
+    @property
+    def is_nested_attachment(self) -> bool:
+        """Whether it is in a directory below attachments/: foreign, but deleted like an attachment."""
+        if self.kind is not PathKind.FOREIGN or self.location is None or not self.location.is_session:
+            return False
+        return self.path.startswith(self.location.path(f"{layout.ATTACHMENTS}/"))
+
+    @property
     def can_be_hidden(self) -> bool:
         """Whether a mount hides the name for a while instead of unlinking it at once.
 

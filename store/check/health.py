@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from store.commit.core import Core
-from store.errors import StoreError
+from store.errors import StoreError, describe
 
 TRIAL_BYTES = 1 << 20  # too much for inline storage: the filesystem must allocate blocks
 MIN_FREE_BYTES = 256 << 20
@@ -55,7 +55,7 @@ def probe(name: str, look: Callable[[], str]) -> Probe:
     try:
         return Probe(name, True, look())
     except (StoreError, OSError, apsw.Error) as error:
-        return Probe(name, False, str(error) or type(error).__name__)
+        return Probe(name, False, describe(error) or type(error).__name__)
 
 
 def examine(

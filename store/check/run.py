@@ -173,7 +173,15 @@ def run_checks(
     findings: list[Finding] = []
     for check in [*CHECKS, check_secrets, check_history_secrets] if secrets else CHECKS:
         findings.extend(_repaired(finding) if repair else finding for finding in check(context))
-    return Report(findings, len(context.on_disk))
+    return Report(findings, sum(_has_session(home.core, location) for location in context.on_disk))
+
+
+def _has_session(core: Core, location: Location) -> bool:
+    """Whether a directory is a session; also if it cannot be read, which is a finding."""
+    try:
+        return core.disk.stat(location.path(layout.SESSION)) is not None
+    except OSError:
+        return True
 
 
 def _repaired(finding: Finding) -> Finding:

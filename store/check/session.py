@@ -47,7 +47,7 @@ def check_session(core: Core, location: Location, comparison: FulltextComparison
     try:
         yield from check_names(core, location)
     except PermissionError as error:
-        yield Finding("unparsable", location.dir, f"cannot be listed: {error.strerror}")
+        yield Finding("unparsable", location.dir, f"cannot be listed: {error.strerror}; fix its permissions")
         return
     path = location.path(layout.SESSION)
     try:
@@ -64,7 +64,7 @@ def check_session(core: Core, location: Location, comparison: FulltextComparison
         yield Finding("unparsable", path, str(error))
         return
     except PermissionError as error:
-        yield Finding("unparsable", path, f"cannot be read: {error.strerror}")
+        yield Finding("unparsable", path, f"cannot be read: {error.strerror}; fix its permissions")
         return
     side, findings = check_sidecar(core, pair, main)
     yield from findings

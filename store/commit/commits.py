@@ -179,6 +179,8 @@ class Commits:
             return False
         if base is not None and not self._is_current(request, present):
             raise stale_error(path)
+        if present is not None and request.is_outdated(present.stamp):
+            raise stale_error(path)
         files = [request.new_file(raw, present)]
         self.run(Commit(location, files, dirs=_dirs_of(files)), index, what)
         return True
@@ -222,14 +224,15 @@ class Commits:
     ) -> None:
         """Move a file to the trash.
 
-        On a full disk delete it permanently: the user is making room.
+        On a full disk delete it permanently: the user is making room. Not a receipt, which an import needs.
         """
         row = self.core.index.find(location)
         part = to_trash(location, why, moved=[path], title=row.entry.title if row else None)
         try:
             self.run(Commit(location, part.files, part.moves, part.dirs), index, what)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self.core.disk.stat(path) is None:
+            is_receipt = path.endswith(f"/{layout.RECEIPT}")
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or is_receipt or self.core.disk.stat(path) is None:
                 raise
             self.discard(location, [path], what, index)
 

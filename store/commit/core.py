@@ -3,32 +3,37 @@
 `locked` is the only way to take a session's lock. It first finishes a commit that a crash
 interrupted, so no caller sees one half done. `reread` is the only way from files to index. Both
 can be called at any time. `reindex` applies them to the whole home.
+
+The history and the code that reads documents are loaded on first use: `grovefs ls` reads the index only.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
 from store import layout
-from store.commit import session_reader
 from store.commit.agreement import Agreement, Alone
 from store.commit.commit import WHOLE_TREE, IndexRefresh
 from store.commit.journal import Journal
-from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
 from store.disk.disk import Disk
 from store.disk.locks import Locks
 from store.errors import Ambiguous, Busy
-from store.history.history import History
 from store.index.catalog import Catalog, Version, read_version
 from store.index.change_feed import ChangeFeed, What
 from store.index.database import Database
 from store.layout import Location
+
+if TYPE_CHECKING:
+    from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
+    from store.history.history import History
 
 log = logging.getLogger("grovefs.store")
 
@@ -38,7 +43,7 @@ class Core:
     disk: Disk
     db: Database
     locks: Locks
-    history: History
+    new_history: Callable[[], History]  # called once, by the first use of `history`
     limit_bytes: int
     check_writable: Callable[[], None]  # raises if the home cannot be written now
     on_commit: Callable[[], None]  # called after every commit
@@ -51,15 +56,33 @@ class Core:
     area_refreshers: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
     # Indexes state documents again, given their paths or those of directories.
     index_documents: Callable[[apsw.Connection, Sequence[str]], None] = field(init=False)
+    _history: History | None = field(init=False, default=None)
+    _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.index = Catalog(self.db)
         self.feed = ChangeFeed(self.db)
-        self.journal = Journal(self.disk, self.db, self.feed, self._refresh_rows, self.history, lambda: self.agreement)
+        self.journal = Journal(
+            self.disk, self.db, self.feed, self._refresh_rows, lambda: self.history, lambda: self.agreement
+        )
 
     @property
     def home(self) -> Path:
         return self.disk.home
+
+    @property
+    def history(self) -> History:
+        """The versions of all kept files."""
+        with self._opening:
+            if self._history is None:
+                self._history = self.new_history()
+            return self._history
+
+    def close(self) -> None:
+        """Close the databases."""
+        self.db.close()
+        if self._history is not None:
+            self._history.close()
 
     # -- locks and recovery ------------------------------------------------------------------------
 
@@ -146,6 +169,8 @@ class Core:
 
     def read(self, location: Location) -> DocumentPair:
         """Read both documents of one version. Waits for a commit in progress."""
+        from store.commit import session_reader
+
         self.on_use(location)
         for _ in range(session_reader.READ_ATTEMPTS):
             pair = session_reader.read(self.disk, location, self.limit_bytes)
@@ -161,6 +186,8 @@ class Core:
         return self._read_locked(location, pair)
 
     def _read_locked(self, location: Location, unlocked: DocumentPair) -> DocumentPair:
+        from store.commit import session_reader
+
         try:
             with self.locked(location):
                 return session_reader.read(self.disk, location, self.limit_bytes)
@@ -169,6 +196,8 @@ class Core:
             return unlocked
 
     def load(self, location: Location) -> LoadedSession | None:
+        from store.commit import session_reader
+
         pair = self.read(location)
         if pair.main is None:
             return None
@@ -207,6 +236,8 @@ class Core:
 
         The caller holds the lock.
         """
+        from store.commit import session_reader
+
         if not location.is_session:
             return self._reread_area(location)
         scan = session_reader.scan(self.disk, location, self.limit_bytes)
@@ -217,6 +248,8 @@ class Core:
 
     def _refresh_rows(self, db: apsw.Connection, rows: IndexRefresh) -> None:
         """Update the rows of a commit whose files are in place, inside its transaction."""
+        from store.commit import session_reader
+
         for location in rows.gone:
             self.index.remove(db, location)
         for location in rows.reread:

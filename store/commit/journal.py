@@ -27,9 +27,10 @@ import json  # not orjson: a foreign name may not be UTF-8, and only json keeps 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -38,12 +39,11 @@ from store.commit.agreement import Agreement
 from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexRefresh
 from store.commit.missed_history import MissedHistory
 from store.commit.write_request import UnfinishedCommit
+from store.disk import reserve
 from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
 from store.disk.rejects import Rejects
 from store.errors import Conflict, StoreError
-from store.history.history import History
-from store.history.planning import RecordingPlan
 from store.history.versions import place_of
 from store.index import changed_files
 from store.index.catalog import IndexUpdate
@@ -51,8 +51,13 @@ from store.index.change_feed import ChangeFeed
 from store.index.database import Database
 from store.layout import Location
 
+if TYPE_CHECKING:
+    from store.history.history import History
+    from store.history.planning import RecordingPlan
+
 log = logging.getLogger("grovefs.store")
 
+_REMOVED = (f"{layout.TRASH}/", f"{layout.TMP}/")  # where a deletion moves files
 _LINK = "link"  # third member of a journaled move that is a hard link
 _AGREED = "agreed"  # member of an object in place of a move: a version that a grove has agreed to
 _REPLACED = "replaced"  # member of another one: by target, the stamp of what the commit replaces, as it was read
@@ -66,17 +71,42 @@ class Journal:
     db: Database
     feed: ChangeFeed
     refresh: Callable[[apsw.Connection, IndexRefresh], None]  # updates rows from files, inside a transaction
-    history: History
+    open_history: Callable[[], History]
     agreement: Callable[[], Agreement]
     # By journal entry: why the index could not be updated.
     index_failures: dict[tuple[str, str], str] = field(default_factory=dict)
     missed: MissedHistory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.missed = MissedHistory(self.db, self.history)
+        self.missed = MissedHistory(self.db, self.open_history)
+
+    @property
+    def history(self) -> History:
+        return self.open_history()
 
     def run(self, commit: Commit, index: IndexUpdate | IndexRefresh | None = None) -> None:
-        """Run the commit, and update the index in the transaction that ends it."""
+        """Run the commit, and update the index in the transaction that ends it.
+
+        A deletion that fails because the disk is full is repeated with the space of the home's reserve.
+        """
+        try:
+            self._run(commit, index)
+        except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) and not isinstance(error, UnfinishedCommit)
+            if not (is_full and self._is_undone_deletion(commit)):
+                raise
+            reserve.release(self.disk.home)
+            with suppress(apsw.Error):  # it may need space too
+                self.db.checkpoint()  # what is in the WAL needs no more space
+            self._run(commit, index)
+
+    def _is_undone_deletion(self, commit: Commit) -> bool:
+        """Whether a commit moves files to the trash, and all of them are still where they were."""
+        is_deletion = bool(commit.moves) and all(target.startswith(_REMOVED) for _, target in commit.moves)
+        is_repeatable = all(isinstance(file.content, list | tuple) for file in commit.files)
+        return is_deletion and is_repeatable and all(self.disk.stat(source) is not None for source, _ in commit.moves)
+
+    def _run(self, commit: Commit, index: IndexUpdate | IndexRefresh | None) -> None:
         self.missed.repeat_moves()
         commit = _with_contents_read(commit)
         versions: RecordingPlan | None = None

@@ -8,17 +8,18 @@ Versions are recorded when the home is idle, unless the next commit of their fil
 from __future__ import annotations
 
 import json  # not orjson: a foreign name may not be UTF-8, and only json keeps surrogates
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from store.commit.commit import Commit
 from store.disk.file import Stamp
 from store.history.authors import OUTSIDE, Author, current_author
-from store.history.history import History
-from store.history.recording import FOUND
-from store.history.versions import lineage_path, mark_of, place_of
+from store.history.versions import FOUND, lineage_path, mark_of, place_of
 from store.index.database import Database
+
+if TYPE_CHECKING:
+    from store.history.history import History
 
 MAX_VERSIONS = 500  # more are found by the next commit of each, or by `check --repair`
 _MOVES, _VERSIONS = "history_moves", "history_missed"  # keys in the table `meta`
@@ -36,8 +37,12 @@ class MissedVersion(NamedTuple):
 @dataclass
 class MissedHistory:
     db: Database
-    history: History
+    open_history: Callable[[], History]
     _has_moves: bool = True  # until index.db was asked; another process may have stored some
+
+    @property
+    def history(self) -> History:
+        return self.open_history()
 
     def store_commit(self, commit: Commit, stamps: Mapping[str, Stamp | None]) -> None:
         """Keep the moves and versions of a commit, inside the transaction that ends it."""

@@ -19,7 +19,7 @@ from store.documents.append_offsets import AppendOffsets
 from store.documents.document import Document, identity_problem, parse_document, parse_to_index
 from store.documents.secrets import find_api_key
 from store.documents.sidecar import is_stale, overlay
-from store.errors import Busy, Corrupt, InvalidContent, StoreError
+from store.errors import Busy, Corrupt, InvalidContent, StoreError, describe
 from store.index.catalog import NO_VERSION, SessionFacts, Version, read_version
 from store.index.database import now_ns
 from store.index.fulltext import Message
@@ -272,9 +272,9 @@ def scan(disk: Disk, location: Location, limit: int) -> SessionScan:
 
 
 def _damaged(disk: Disk, location: Location, error: StoreError | OSError) -> SessionScan:
-    log.warning("not indexed: %s", error)
+    log.warning("not indexed: %s", describe(error))
     version = settled_version(read_version(disk, location), now_ns())
-    return SessionScan(location, damage=(version, str(error)))
+    return SessionScan(location, damage=(version, describe(error)))
 
 
 def settled_version(version: Version, at_ns: int) -> Version:

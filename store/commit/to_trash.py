@@ -8,6 +8,7 @@ so the files reach the trash in the same commit that removes or replaces them, o
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -70,12 +71,29 @@ def _names(paths: Sequence[str], *, numbered: bool) -> list[str]:
     return names
 
 
+# Swap and lock files of vim, nano, Kate and LibreOffice.
+_SWAP_FILE = re.compile(r"\..+\.(sw[a-z]|kate-swp)|\.~lock\..+#", re.DOTALL)
+
+
 def is_worth_keeping(path: str, info: os.stat_result) -> bool:
     """Whether a deleted file goes to the trash.
 
-    Not if it is empty, hidden, an editor's backup, or not a regular file: editors and rsync create
-    and delete many of these. The receipt of an import is hidden, but belongs to its session.
+    Not if it is empty, an editor's swap file, or not a regular file. Nor if it is the backup that
+    an editor makes of a document: the history has that text.
     """
     name = path.rpartition("/")[2]
-    is_temporary = (name.startswith(".") and name != layout.RECEIPT) or name.endswith("~")
+    is_temporary = _SWAP_FILE.fullmatch(name) is not None or name in _DOCUMENT_BACKUPS
     return stat.S_ISREG(info.st_mode) and info.st_size > 0 and not is_temporary
+
+
+_DOCUMENT_BACKUPS = frozenset(f"{name}~" for name in layout.DOCUMENTS)
+
+
+def deletion_reason(path: str, reason: str) -> str:
+    """The reason for the slot of a deleted file: HIDDEN_DELETED for hidden files and backups.
+
+    The receipt of an import is hidden, but belongs to its session.
+    """
+    name = path.rpartition("/")[2]
+    is_hidden = (name.startswith(".") and name != layout.RECEIPT) or name.endswith("~")
+    return trash.HIDDEN_DELETED if is_hidden else reason

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from store.disk.file import File, NewFile, Stamp, Temp
+from store.disk.disk import Disk
+from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
 from store.disk.file_io import iter_chunks
 from store.documents import json_text
 from store.errors import Conflict
@@ -36,10 +37,17 @@ class Writer:
     # False: the buffer started from the bytes of the request's base. True again once this handle has
     # saved a text that was merged: from then on its bytes are those of `last_draft`.
     is_truncated: bool = True
-    # Versions opened by processes of the same session id and parent within ten minutes: evidence for
-    # a file that was renamed into place by another process than its writer.
+    # Versions that related processes read within ten minutes, if it has read none itself: evidence for a file
+    # that another process than its writer stores.
     relatives: tuple[Stamp, ...] = ()
+    near_relatives: tuple[Stamp, ...] = ()  # those that the nearest of them read: commands of the same pipeline
+    saved_by_relatives: tuple[Stamp, ...] = ()  # they knew these, but it does not tell what this text was made from
     opened_ns: int = 0  # when it, or a relative, opened the document last; 0 if that is not known
+
+    def is_outdated(self, present: Stamp) -> bool:
+        """Whether it, or relatives, had versions of the file, and not the present one."""
+        had = self.opened or (*self.relatives, *self.saved_by_relatives)
+        return bool(had) and self.last_draft is None and not any(is_same_content(stamp, present) for stamp in had)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,17 @@ class WriteRequest:
     appended: tuple[int, int] | None = None  # start and end
     replaces_own: bool = False  # the replaced version was committed by the same open file
     writer: Writer | None = None  # None: the API, or a mount that knows nothing of the process
+
+    def is_outdated(self, present: Stamp) -> bool:
+        """Whether the writer is known to have started from an older version; False if any may be replaced."""
+        if (
+            self.writer is None
+            or self.on_conflict == "overwrite"
+            or self.unlinked_first
+            or not self.writer.is_truncated
+        ):
+            return False
+        return self.writer.is_outdated(present)
 
     @property
     def checked_base(self) -> Version | None:
@@ -96,6 +115,13 @@ class WriteRequest:
 
 def stale_error(path: str) -> Conflict:
     return Conflict(f"{path} was changed by another writer since this copy was opened; the newer version is kept")
+
+
+def require_directory(disk: Disk, path: str) -> None:
+    """Raise Conflict if the directory of a file that is appended to does not exist any more."""
+    directory = path.rpartition("/")[0]
+    if disk.stat(directory) is None:
+        raise Conflict(f"{directory} was renamed or deleted since {path} was opened; nothing was stored there")
 
 
 class PutResult(NamedTuple):

@@ -222,6 +222,13 @@ class Disk:
                 raise Corrupt(path, Problem("not a regular file; links are not followed")) from None
             raise
 
+    def is_there(self, path: str) -> bool:
+        """Whether a path exists, as far as one system call can tell: for reading only.
+
+        False after any error, and links on the way are followed.
+        """
+        return os.access(path, os.F_OK, dir_fd=self._fd, follow_symlinks=False)
+
     def entries(self, path: str) -> list[DirEntry]:
         """The entries of a directory, sorted by name; [] if it does not exist."""
         try:
@@ -237,10 +244,15 @@ class Disk:
     def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
         """The names in a directory with their lstat results; [] if it does not exist."""
         found: list[tuple[str, os.stat_result]] = []
-        with suppress(FileNotFoundError), self.open_dir(path) as fd:
-            for name in os.listdir(fd):
-                with suppress(FileNotFoundError):  # deleted meanwhile
-                    found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+        try:
+            with self.open_dir(path) as fd:
+                for name in os.listdir(fd):
+                    try:
+                        found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+                    except FileNotFoundError:
+                        continue  # deleted meanwhile
+        except FileNotFoundError:
+            return []
         return found
 
     def directories(self, path: str) -> list[str]:
@@ -529,9 +541,10 @@ class Disk:
     def check_rename_works(self) -> None:
         """Rename a probe file from tmp/ to sessions/, as every commit does; OSError if that fails.
 
-        The times of sessions/ are reset: the probe must not look like a change to a backup tool.
+        It is not synced. The times of sessions/ are reset: the probe must not look like a change to a backup tool.
         """
-        probe = self.write_temp([b""])
+        fd, probe = self.open_temp()
+        os.close(fd)
         before = os.stat(layout.SESSIONS, dir_fd=self._fd, follow_symlinks=False)
         name = f".grovefs-probe-{uuid.uuid4().hex}"
         target = f"{layout.SESSIONS}/{name}"

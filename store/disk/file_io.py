@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 CHUNK_BYTES = 1 << 20
+# The filesystem cannot copy by itself.
+_NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def iter_chunks(fd: int, end: int | None = None, start: int = 0) -> Iterator[bytes]:
@@ -40,6 +43,43 @@ def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
         view = memoryview(part)
         while view:
             view = view[os.write(fd, view) :]
+
+
+def copy_file(source: int, target: int, size: int) -> None:
+    """Copy the first `size` bytes of a file to an empty one.
+
+    Holes stay holes. Where the filesystem can share blocks between files, none is read or written.
+    """
+    os.ftruncate(target, size)
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(source, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole up to the end
+                return
+            raise
+        offset = min(os.lseek(source, start, os.SEEK_HOLE), size)
+        _copy_range(source, target, start, offset)
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    while start < end and (copied := _try_copy_range(source, target, start, end)):
+        start += copied
+    for chunk in iter_chunks(source, max(start, end), start):
+        view = memoryview(chunk)
+        while view:
+            written = os.pwrite(target, view, start)
+            view, start = view[written:], start + written
+
+
+def _try_copy_range(source: int, target: int, start: int, end: int) -> int:
+    try:
+        return os.copy_file_range(source, target, end - start, start, start)
+    except OSError as error:
+        if error.errno in _NO_COPY_RANGE:
+            return 0
+        raise
 
 
 def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:

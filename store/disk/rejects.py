@@ -19,8 +19,6 @@ import orjson
 from store import layout
 from store.disk.disk import Disk
 from store.disk.file import NewFile
-from store.documents.merge import MergeConflict
-from store.documents.secrets import SecretRefused
 from store.errors import Conflict, InvalidContent, StoreError, Unsure
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -97,6 +95,9 @@ class Rejects:
     def names(self, where: Location | str) -> dict[str, str]:
         """The rejected files of a directory: displayed name → stored path."""
         slot = _slot(_path(where))
+        return self._names(slot) if self.disk.is_there(slot) else {}  # a mount asks for each directory it lists
+
+    def _names(self, slot: str) -> dict[str, str]:
         return {e.name: f"{slot}/{e.name}" for e in self.disk.entries(slot) if e.name.endswith((REJECTED, REASON))}
 
     def path(self, where: Location | str, shown: str) -> str | None:
@@ -114,7 +115,7 @@ class Rejects:
 
     def _remove(self, directory: str, shown: str) -> None:
         self.disk.remove(f"{_slot(directory)}/{shown}")
-        if not self.names(directory):
+        if not self._names(_slot(directory)):
             self.disk.remove_tree(_slot(directory))
 
     def clear(self, where: Location | str, name: str) -> None:
@@ -239,6 +240,8 @@ def _printable(text: str) -> str:
 
 def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError, *, is_new: bool = False) -> str:
     """The text of the .error file: path, reason, an excerpt of the document, and what to do."""
+    from store.documents.merge import MergeConflict
+
     state = "nothing was created" if is_new else "the previous version is unchanged"
     outcome = f"was rejected; {state}"
     if isinstance(error, Unsure):
@@ -249,7 +252,7 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
     if isinstance(error, MergeConflict):
         lines += ["You and another writer changed the same thing:", "", *error.explain(), ""]
     if isinstance(error, Conflict):
-        lines += ["Another writer saved a newer version. Read it again and repeat your change.", ""]
+        lines += ["Read the present version and repeat your change.", ""]
     lines += [f"The rejected text is in {_short(name)}{REJECTED}; the next successful save deletes both files.", ""]
     return "\n".join(lines)
 
@@ -270,6 +273,8 @@ def excerpt(raw: bytes, error: InvalidContent) -> list[str]:
 
     Empty if the error has no position.
     """
+    from store.documents.secrets import SecretRefused
+
     if error.problem.line is None or isinstance(error, SecretRefused):  # do not copy a secret into the text
         return []
     return [*_excerpt(raw, error.problem.line, error.problem.column or 1), ""]

@@ -28,9 +28,14 @@ KEPT_DAYS = 7
 KEPT_BYTES = 1 << 30  # of single files: a program that creates and deletes many must not fill the disk
 KEPT_FILES = 10_000  # single files: each has a directory of its own
 INFO = "info.json"
+SESSION_DELETED = "deleted"  # TrashSlot.what of a session's directory
 # Values of TrashSlot.what for single files.
-FILE_DELETIONS = ("record deleted", "attachment deleted", "log deleted")
+# Programs delete hidden files and backups of editors all the time. A session's name never selects
+# them alone, but they come back with their session.
+HIDDEN_DELETED = "hidden or backup file deleted"
+FILE_DELETIONS = ("record deleted", "attachment deleted", "log deleted", "file deleted", HIDDEN_DELETED)
 FILE_REPLACED = "attachment replaced"
+LOG_REPLACED = "log replaced"
 
 
 class TrashSlot(NamedTuple):
@@ -42,6 +47,11 @@ class TrashSlot(NamedTuple):
     what: str
     moves: list[tuple[str, str]]  # original path → path in the slot
     title: str = ""  # of the session, if known
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it holds the directory of a session, not single files of it."""
+        return self.what == SESSION_DELETED
 
 
 def new_slot(location: Location) -> str:
@@ -142,6 +152,6 @@ class TrashExpiry:
 
     def _size(self, name: str) -> int:
         slot = find_slot(self.disk, name)
-        if slot is None or slot.what not in (*FILE_DELETIONS, FILE_REPLACED):
+        if slot is None or slot.what not in (*FILE_DELETIONS, FILE_REPLACED, LOG_REPLACED):
             return 0
         return sum(info.st_size for _, kept in slot.moves if (info := self.disk.stat(kept)) is not None)

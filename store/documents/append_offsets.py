@@ -8,11 +8,13 @@ The caller makes sure that the text is still that version.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from store.documents import json_text
-from store.documents.document import Document
 from store.model.timestamp import Timestamp
+
+if TYPE_CHECKING:
+    from store.documents.document import Document
 
 
 class AppendOffsets(NamedTuple):

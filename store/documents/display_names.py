@@ -12,7 +12,7 @@ import unicodedata
 from hashlib import blake2b
 
 from store.layout import Location
-from store.model.session import NEW_TITLE
+from store.model.preview import NEW_TITLE
 
 MAX_BYTES = 200
 NONE = "none"  # the label of an absent value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -82,18 +83,42 @@ CHANGED_BY_BOTH = "changed by both sides"
 
 
 def alike(one: Any, other: Any) -> bool:
-    """JSON equality with numbers compared as doubles: jq writes 1.0 as 1, and rounds 64-bit integers."""
+    """JSON equality of what programs wrote without changing it: jq writes 1.0 as 1, and rounds 64-bit integers."""
     if one is other:
         return True
     if isinstance(one, bool) or isinstance(other, bool):
         return False
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return float(one) == float(other)
+        return _same_number(one, other)
     if isinstance(one, dict) and isinstance(other, dict):
         return same(one, other) or (one.keys() == other.keys() and all(alike(v, other[k]) for k, v in one.items()))
     if isinstance(one, list) and isinstance(other, list):
         return same(one, other) or (len(one) == len(other) and all(map(alike, one, other)))
     return bool(one == other)
+
+
+def _same_number(one: int | float, other: int | float) -> bool:
+    """Whether two numbers are equal, or one is the other rounded to a double.
+
+    Two integers that are rounded to the same double are different: somebody typed a digit.
+    """
+    if one == other:  # exact, also between an integer and a double
+        return True
+    return other in _rounded(one) or one in _rounded(other)
+
+
+def _rounded(number: int | float) -> tuple[int, ...]:
+    """An integer as programs write it that compute with doubles.
+
+    C and Python print all digits of the double, jq 1.6 and JavaScript 17 at most, then zeros.
+    """
+    if isinstance(number, float):
+        return ()
+    try:
+        double = float(number)
+    except OverflowError:
+        return ()
+    return int(double), int(Decimal(repr(double))), int(Decimal(f"{double:.17g}"))
 
 
 # -- members ---------------------------------------------------------------------------------------

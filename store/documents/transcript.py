@@ -17,13 +17,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import orjson
 
 from store.documents import attachment_names
-from store.model.index_entry import IndexEntry
+
+if TYPE_CHECKING:
+    from store.model.index_entry import IndexEntry
 
 RENDERER_VERSION = 4
 

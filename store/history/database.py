@@ -20,6 +20,7 @@ from pathlib import Path
 
 import apsw
 
+from store.disk import reserve
 from store.errors import Busy, StoreError
 from store.history import schema
 from store.index.database import DISK_ERRORS, create_private, disk_errno, require_regular_file
@@ -94,6 +95,7 @@ class HistoryDatabase:
         if db.in_transaction:  # an interrupt left it open
             db.execute("ROLLBACK")
         if durable != self._is_durable:
+            self._is_durable = False  # an interrupt in between must not leave it True: then it is set again
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._is_durable = durable
         try:
@@ -156,7 +158,7 @@ class HistoryDatabase:
             try:
                 self._writer = self._open_or_replace()
             except tuple(DISK_ERRORS) as error:
-                number = disk_errno(None, error) or errno.EIO
+                number = errno.ENOSPC if reserve.is_full(self.path.parent) else disk_errno(None, error) or errno.EIO
                 raise OSError(number, os.strerror(number), str(self.path)) from error
             self._is_durable = False
             self._inode = self._inode_now()

@@ -19,13 +19,14 @@ import apsw
 from store import layout
 from store.disk.disk import Disk
 from store.disk.file import File, Stamp
-from store.errors import Busy, StoreError
+from store.errors import Busy, StoreError, describe
 from store.history import drafts, lineages, purge, reading, schema, snapshots, steps
 from store.history.authors import OUTSIDE, Author, current_author
 from store.history.database import HistoryDatabase, HistoryUnusable
 from store.history.planning import RecordingPlan
-from store.history.recording import FOUND, Recorder
+from store.history.recording import Recorder
 from store.history.versions import (
+    FOUND,
     AgreedNumber,
     Draft,
     FileChanges,
@@ -235,15 +236,15 @@ class History:
 
     def _note_failure(self, error: Exception) -> None:
         self._recorder.forget_origins()
-        level = logging.INFO if self._problem == str(error) else logging.WARNING  # said once
-        self._problem = str(error)
+        level = logging.INFO if self._problem == describe(error) else logging.WARNING  # said once
+        self._problem = describe(error)
         self._failed_ns = self._failed_ns or time.time_ns()
         self._times_busy = self._times_busy + 1 if isinstance(error, Busy) else PATIENCE
         if self._times_busy < PATIENCE:  # on a busy machine another process may just have been slow
-            log.info("a version was not recorded: %s", error)
+            log.info("a version was not recorded: %s", self._problem)
             return
         self._retry_at = time.monotonic() + RETRY_S
-        log.log(level, "versions are not kept: %s; saves still work, next attempt in %d s", error, RETRY_S)
+        log.log(level, "versions are not kept: %s; saves still work, next attempt in %d s", self._problem, RETRY_S)
 
     # -- versions of one path ----------------------------------------------------------------------
 
@@ -285,7 +286,11 @@ class History:
     def with_stamp(self, path: str | Location, name: str, stamp: Stamp) -> SavedVersion | None:
         """The version whose document `name` was stored as the file with this stamp."""
         role, mark = _role(name), mark_of(stamp)
-        found = self._of(path, f"v.{role}_mark = ? ORDER BY v.number LIMIT 1", [mark])
+        # Most often it is the present file, which is found without a look at every older version.
+        changed = f"SELECT max(number) FROM versions WHERE lineage = l.key AND {role}_kind IS NOT NULL"
+        is_present = f"l.{role}_mark = ? AND v.{role}_mark = l.{role}_mark AND v.number >= ({changed})"
+        found = self._of(path, f"{is_present} ORDER BY v.number LIMIT 1", [mark])
+        found = found or self._of(path, f"v.{role}_mark = ? ORDER BY v.number LIMIT 1", [mark])
         # Times and modes of the file may have changed since: the lineage has its newest stamp.
         found = found or self._of(path, f"l.{role}_mark = ? AND v.number = l.last", [mark])
         former = "SELECT number FROM former_marks WHERE lineage = l.key AND mark = ?"

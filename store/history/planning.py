@@ -7,7 +7,7 @@ changes the lineage meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from store.disk.disk import Disk
 from store.disk.file import File, NewFile, Temp
 from store.errors import Corrupt
 from store.history import reading, steps
-from store.history.lineages import NO_TEXT, Lineage, TextState, find_lineage
+from store.history.lineages import NO_TEXT, Lineage, TextState
 from store.history.steps import REMOVAL, Step
 from store.history.texts import digest_of_parts, said_ns_of
 from store.history.versions import AgreedNumber, FileChanges, KnownChange, is_session_dir, mark_of, place_of
@@ -68,7 +68,7 @@ class RecordingPlan:
     versions: list[PlannedVersion] = field(default_factory=list)
     moves: list[tuple[str, str]] = field(default_factory=list)
     arrived: list[str] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # by path of a lineage
     what: str = ""
     agreed: dict[str, AgreedNumber] = field(default_factory=dict)  # by directory of a unit of the grove
 
@@ -135,9 +135,6 @@ class Planner:
     """Compares files with the newest versions of their lineages."""
 
     disk: Disk
-
-    def find(self, db: apsw.Connection, path: str) -> Lineage | None:
-        return find_lineage(db, path)
 
     def version(
         self, lineage: Lineage | None, path: str, found: Sequence[Replacement], changes: FileChanges

@@ -31,10 +31,8 @@ from store.history.planning import (
 )
 from store.history.steps import REMOVAL, REMOVED, WHOLE, encode
 from store.history.texts import digest_of_parts, said_ns_of
-from store.history.versions import AgreedNumber, FileChanges, PastVersion, mark_of, place_of
+from store.history.versions import FOUND, AgreedNumber, FileChanges, PastVersion, mark_of, place_of
 from store.layout import PRIVATE
-
-FOUND = "found"
 
 _TEXT = "{0}_kind, {0}_bytes, {0}_digest, {0}_said_ns, {0}_mark, {0}_data"
 _INSERT = (
@@ -76,12 +74,10 @@ class Recorder:
 
     def prepare(self, changes: FileChanges) -> RecordingPlan:
         """Record what will be replaced if that is not the newest version; plan the new versions."""
-        plan = RecordingPlan(moves=lineage_moves(changes.moves), arrived=arrivals(changes), what=changes.what)
-        plan.notes = dict(changes.notes)
-        by_lineage = replacements(changes)
-        if not by_lineage:
-            return plan
-        for path, found in by_lineage.items():
+        plan = RecordingPlan(notes=changes.notes, what=changes.what)
+        if changes.moves:
+            plan.moves, plan.arrived = lineage_moves(changes.moves), arrivals(changes)
+        for path, found in replacements(changes).items():
             with self.database.exclusive() as db:  # not the reader, whose pages every commit makes stale
                 lineage = find_lineage(db, path)
             if not self.planner.is_recorded(lineage, found):
@@ -102,7 +98,9 @@ class Recorder:
             self.disk.step("history-moved")
         for path in plan.arrived:
             self.observe(path, self.planner.present(path), author, what=plan.what, note=plan.notes.get(path, ""))
-        self.note_agreed({path: number for path in plan.arrived if (number := _agreed_number(plan, path)) is not None})
+            agreed = _agreed_number(plan, path)
+            if agreed is not None:
+                self.note_agreed({path: agreed})
 
     def note_agreed(self, numbers: Mapping[str, AgreedNumber]) -> None:
         """Give the newest versions of lineages, which were recorded as they were found, their numbers in the grove."""

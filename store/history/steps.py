@@ -26,7 +26,6 @@ else:
 REMOVED, WHOLE, PATCH, SPLICES = range(4)
 
 _LEVEL = 3
-_FAST_LEVEL = 1  # for a message, or a changed text: as small, with less memory to fill
 _SHORT_BYTES = 16 << 10
 CONTEXT_BYTES = 2 << 10  # before an insertion: enough for the layout of a message; more costs more than it saves
 _MIN_PREFIX = 8  # zstd accepts no shorter dictionary
@@ -41,6 +40,8 @@ _ANCHOR_DISTANCES = (8, 32, 128, 512)
 _LONG_BYTES = 1 << 20  # from here on, matches are searched in the whole prefix
 _Parameter = zstd.CompressionParameter
 _FRAME: dict[int, int] = {_Parameter.content_size_flag: 0, _Parameter.dict_id_flag: 0}
+_USUAL: dict[int, int] = {_Parameter.compression_level: _LEVEL, **_FRAME}
+_FAST: dict[int, int] = {_Parameter.compression_level: 1, **_FRAME}  # for a message, or a changed text: as small
 _READ: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
 
 Error = zstd.ZstdError
@@ -169,14 +170,13 @@ def _read_piece(data: bytes, at: int, prefix: bytes, max_bytes: int | None) -> t
 
 def _compress(text: bytes, prefix: bytes) -> bytes:
     if len(prefix) < _MIN_PREFIX:
-        return zstd.compress(text, options={_Parameter.compression_level: _LEVEL, **_FRAME})
+        return zstd.compress(text, options=_USUAL)
     size = len(text) + len(prefix)
     is_mostly_old = len(text) <= 2 * len(prefix)
-    level = _FAST_LEVEL if size <= _SHORT_BYTES or is_mostly_old else _LEVEL
-    options: dict[int, int] = {_Parameter.compression_level: level, **_FRAME}
+    options = _FAST if size <= _SHORT_BYTES or is_mostly_old else _USUAL
     if size >= _LONG_BYTES:
-        options[_Parameter.window_log] = min(size.bit_length(), 30)
-        options[_Parameter.enable_long_distance_matching] = 1
+        window_log = min(size.bit_length(), 30)
+        options = {**options, _Parameter.window_log: window_log, _Parameter.enable_long_distance_matching: 1}
     return zstd.compress(text, options=options, zstd_dict=zstd.ZstdDict(prefix, is_raw=True).as_prefix)
 
 

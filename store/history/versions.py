@@ -20,6 +20,7 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.path_kinds import PathKind, classify_path
 
+FOUND = "found"  # kind of a change that another program made
 DIGEST_BYTES = 16
 # Longer texts get their digest when idle: hashing 10 MB takes longer than appending to it.
 DIGEST_LIMIT_BYTES = 1 << 20

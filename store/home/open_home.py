@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -19,24 +19,24 @@ import apsw
 from store import layout
 from store.commit.agreement import Agreement, Alone
 from store.commit.core import Core
-from store.commit.reindex import sweep
+from store.disk import reserve
 from store.disk.disk import Disk, Durability, Step, no_step
 from store.disk.locks import TIMEOUT_S, HomePresence, Locks
 from store.disk.trash import TrashExpiry
 from store.documents import json_text
 from store.errors import Closed, StoreError
 from store.history.authors import Author, this_process
-from store.history.history import History
 from store.home.bamboo_server import BambooServer
 from store.home.housekeeping import Housekeeper
 from store.home.opening import make_home, new_freshness_server, new_watcher, open_database, set_up
 from store.home.services import Services
 from store.home.sessions_json import SessionsJson
-from store.home.watcher import HomeWatcher
 from store.layout import Location
 
 if TYPE_CHECKING:
+    from store.history.history import History
     from store.home.history_upkeep import HistoryUpkeep
+    from store.home.watcher import HomeWatcher
     from store.search.grep.freshness import FreshnessServer
     from store.sessions.prune import AutoPrune
 
@@ -91,7 +91,11 @@ class OpenHome:
         self._auto_prune = auto_prune
         self._watcher: HomeWatcher | None = None
         self._freshness: FreshnessServer | None = None
+        if self.path.is_dir():
+            reserve.release_if_full(self.path)
         make_home(self.path)
+        if background:
+            reserve.renew(self.path)
         self.presence = HomePresence(self.path / layout.OPEN_LOCK)
         try:
             alone = self.presence.enter()
@@ -101,14 +105,15 @@ class OpenHome:
                 self.disk,
                 open_database(self.path / layout.INDEX_DB, alone=alone),
                 Locks(self.path / layout.SESSION_LOCKS, lock_timeout_s),
-                History(self.disk, _author(author), is_on=history),
+                partial(_open_history, self.disk, _author(author), is_on=history),
                 limit_bytes,
                 check_writable=self.check_writable,
                 on_commit=self._on_commit,
                 on_use=self._on_use,
             )
             self._core.agreement = attach(self._core)
-            self._core.history.is_shared = self._core.agreement.is_joined
+            if self._core.agreement.is_joined:
+                self._core.history.is_shared = True
             self._services = Services(self._core)
             self._expiry = TrashExpiry(self.disk)
             self._sessions_json = SessionsJson(self._core, self.bamboo)
@@ -175,8 +180,7 @@ class OpenHome:
         self._is_closing = self._is_closed = True
         if hasattr(self, "_core"):  # opening may have failed before
             self._core.agreement.close()
-            self._core.db.close()
-            self._core.history.close()
+            self._core.close()
         if hasattr(self, "disk"):
             self.disk.close()
         self.presence.leave()
@@ -191,7 +195,7 @@ class OpenHome:
         previous = set_up(self._core)
         foreign = self.sessions_json.is_foreign()
         if not previous.was_clean or foreign:
-            sweep(self._core, progress)
+            self._sweep(progress)
         if foreign:
             self.sessions_json.keep_unknown_keys()
         if not previous.was_clean or self.disk.stamp(layout.INDEX_EXPORT) is None:
@@ -210,8 +214,13 @@ class OpenHome:
     def _reconcile(self) -> None:
         """Take over a sessions.json that another program wrote: a Bamboo server is running."""
         self.bamboo.note_rewrite()
-        sweep(self._core)  # first: unknown keys are stored in the rows of their sessions
+        self._sweep()  # first: unknown keys are stored in the rows of their sessions
         self.sessions_json.keep_unknown_keys()
+
+    def _sweep(self, progress: Progress | None = None) -> None:
+        from store.commit.reindex import sweep
+
+        sweep(self._core, progress)
 
     def export(self) -> None:
         """Bring sessions.json up to date, unless a Bamboo server uses this home."""
@@ -246,6 +255,12 @@ class OpenHome:
     def _on_use(self, location: Location) -> None:
         if self._watcher is not None:
             self._watcher.use(location)
+
+
+def _open_history(disk: Disk, author: Author, *, is_on: bool) -> History:
+    from store.history.history import History
+
+    return History(disk, author, is_on=is_on)
 
 
 def _author(given: str | Author | None) -> Author:

@@ -15,15 +15,14 @@ import apsw
 
 from store import layout
 from store.commit.core import Core
-from store.commit.reindex import sweep
 from store.disk import trash
 from store.disk.file import NewFile
 from store.errors import NotFound, StoreError
-from store.home.watcher import HomeWatcher
 from store.index.database import Database, DatabaseUnusable, set_aside
 from store.layout import Location
 
 if TYPE_CHECKING:
+    from store.home.watcher import HomeWatcher
     from store.search.grep.freshness import FreshnessServer
     from store.search.grep.maintenance import TrigramIndex
     from store.sessions.put import PutOperation
@@ -60,6 +59,9 @@ def open_database(path: Path, *, alone: bool) -> Database:
 
 
 def new_watcher(core: Core) -> HomeWatcher | None:
+    from store.commit.reindex import sweep
+    from store.home.watcher import HomeWatcher
+
     try:
         return HomeWatcher(str(core.home), partial(_refresh, core), partial(sweep, core))
     except OSError as error:  # inotify instance limit reached, or no inotify

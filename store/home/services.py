@@ -254,7 +254,7 @@ class Services:
     def exports(self) -> Exports:
         from store.transfer.exports import Exports
 
-        return Exports(self._core)
+        return Exports(self._core, self.commits)
 
     @service
     def backups(self) -> Backups:

@@ -25,7 +25,6 @@ from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.home.bamboo_server import BambooServer
 from store.home.export_entries import ExportEntries, parse_export
-from store.model.index_entry import IndexEntry
 from store.model.timestamp import Timestamp
 
 log = logging.getLogger("grovefs.store")
@@ -55,6 +54,8 @@ class SessionsJson:
 
     def keep_unknown_keys(self) -> None:
         """Store the unknown members of a foreign sessions.json. An invalid file goes to the trash with a warning."""
+        from store.model.index_entry import IndexEntry
+
         try:
             file = self.core.disk.read(layout.INDEX_EXPORT)
         except Corrupt as error:

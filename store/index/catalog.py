@@ -3,13 +3,15 @@
 A row records the versions of the files it was built from. A partial update (append, runtime save)
 is allowed only while the files still have these versions. Otherwise the whole session is read
 again: a partial update would hide an outside edit forever.
+
+What only changes rows is imported where it is used: `grovefs ls` just reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import apsw
 import orjson
@@ -17,17 +19,18 @@ import orjson
 from store import layout
 from store.disk.disk import Disk
 from store.disk.file import Stamp
-from store.documents import display_names, json_text, transcript
 from store.documents.append_offsets import AppendOffsets
 from store.errors import NotFound
-from store.index import fulltext
 from store.index.database import Database
-from store.index.fulltext import NO_TEXTS, TextUpdate
 from store.index.schema import SHIFT
+from store.index.text_update import NO_TEXTS, TextUpdate
 from store.layout import Location
-from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
 from store.model.timestamp import Timestamp, clip_ns
+
+if TYPE_CHECKING:
+    from store.index.fulltext import Message
+    from store.model.index_entry import IndexEntry
 
 Order = Literal["updated", "created", "title", "messages"]
 
@@ -73,7 +76,7 @@ class SessionFacts:
     append_offsets: AppendOffsets | None
     summary: str
     preview: Preview
-    messages: Sequence[fulltext.Message]
+    messages: Sequence[Message]
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Catalog:
 
     def plan(self, facts: SessionFacts, db: apsw.Connection | None = None) -> IndexUpdate:
         """Plan the row and search rows of a session; rows of unchanged messages are left alone."""
+        from store.index import fulltext
+
         reader = db or self._db.reader
         key = reader.execute("SELECT key FROM sessions WHERE root = ? AND child = ?", _key(facts.location)).get
         texts = fulltext.plan_session(reader, key, facts.entry.title, facts.summary, facts.messages)
@@ -124,6 +129,8 @@ class Catalog:
         append_offsets: AppendOffsets | None = None,
     ) -> IndexUpdate:
         """Plan the update of a session whose messages did not change; pass `append_offsets` if they moved."""
+        from store.index import fulltext
+
         texts = fulltext.plan_title(self._db.reader, row.key, entry.title, summary)
         columns = _columns(row.location, entry, append_offsets or row.append_offsets, preview)
         return IndexUpdate(row.location, columns, texts)
@@ -140,6 +147,8 @@ class Catalog:
 
         `summary` is needed only if the title has changed.
         """
+        from store.index import fulltext
+
         texts = fulltext.plan_append(self._db.reader, row.key, row.entry.message_count, messages)
         if entry.title != row.entry.title:
             texts = texts.and_also(fulltext.plan_title(self._db.reader, row.key, entry.title, summary))
@@ -164,6 +173,8 @@ class Catalog:
 
     def remove(self, db: apsw.Connection, location: Location) -> bool:
         """Delete a session from the index; False if it was not there."""
+        from store.index import fulltext
+
         found = db.execute("DELETE FROM sessions WHERE root = ? AND child = ? RETURNING key", _key(location)).fetchone()
         if found is not None:
             fulltext.remove_session(db, found[0])
@@ -254,18 +265,20 @@ class Catalog:
         rows = self._db.reader.execute(
             f"SELECT entry FROM sessions {clause} ORDER BY {order_by} LIMIT ? OFFSET ?", (*values, limit, offset)
         )
-        return [IndexEntry.model_validate(orjson.loads(entry)) for (entry,) in rows]
+        return [_parse_entry(entry) for (entry,) in rows]
 
     def summaries(
         self, where: Filter, order: Order, *, descending: bool, limit: int, offset: int
-    ) -> list[tuple[Location, IndexEntry, Preview]]:
-        """Like `entries`, with location and preview."""
+    ) -> Iterator[tuple[Location, dict[str, Any], Preview]]:
+        """Like `entries`, with location and preview. Entries are plain JSON objects: a list shows little of them."""
         clause, values = where.sql()
         order_by = _ORDERS[order].format("DESC" if descending else "ASC")
         rows = self._db.reader.execute(
-            f"{_SELECT} {clause} ORDER BY {order_by} LIMIT ? OFFSET ?", (*values, limit, offset)
+            f"SELECT root, child, entry, {_PREVIEW} FROM sessions {clause} ORDER BY {order_by} LIMIT ? OFFSET ?",
+            (*values, limit, offset),
         )
-        return [(row.location, row.entry, row.preview) for row in map(_row, rows)]
+        for root, child, entry, *preview in rows:
+            yield Location(root, child or None), orjson.loads(entry), Preview(*preview)
 
     def changed_since(self, since: Timestamp) -> list[Location]:
         """Locations of sessions with updated_at >= `since`, in this order."""
@@ -286,7 +299,7 @@ class Catalog:
         for root, child, entry in self._db.reader.execute(
             "SELECT root, child, entry FROM sessions ORDER BY root, child"
         ):
-            yield Location(root, child or None), IndexEntry.model_validate(orjson.loads(entry))
+            yield Location(root, child or None), _parse_entry(entry)
 
 
 # A question of the agent is open, or its run was suspended until somebody answers.
@@ -357,6 +370,8 @@ def _apply(db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:
     All sessions are written before all messages: a statement that may need a rollback makes FTS5 flush its
     buffer, and many small segments cost far more than one large one.
     """
+    from store.index import fulltext
+
     bases = [_put_row(db, update, version) << SHIFT for update, version in updates]
     for update, _ in updates:
         db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(update.location))
@@ -374,6 +389,8 @@ def _columns(
     location: Location, entry: IndexEntry, append_offsets: AppendOffsets | None, preview: Preview
 ) -> dict[str, Any]:
     """The columns of a session's row, but for the stamps of its files."""
+    from store.documents import display_names, transcript
+
     return {
         "root": location.root,
         "child": location.child or "",
@@ -405,6 +422,8 @@ def _columns(
 
 def render_entry(entry: IndexEntry) -> str:
     """The entry as in sessions.json, except for indentation."""
+    from store.documents import json_text
+
     return json_text.render(entry.model_dump()).decode()
 
 
@@ -420,10 +439,17 @@ _UPSERT = (
     + ", ".join(f"{c.strip()} = excluded.{c.strip()}" for c in _COLUMNS.split(",")[2:])
     + " RETURNING key"
 )
+_PREVIEW = "user, persona, seed, host, opening, asked, answered"
 _SELECT = (
     "SELECT key, root, child, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
-    "user, persona, seed, host, opening, asked, answered FROM sessions"
+    f"{_PREVIEW} FROM sessions"
 )
+
+
+def _parse_entry(text: str) -> IndexEntry:
+    from store.model.index_entry import IndexEntry
+
+    return IndexEntry.model_validate(orjson.loads(text))
 
 
 def _row(row: tuple[Any, ...]) -> CatalogRow:
@@ -431,7 +457,7 @@ def _row(row: tuple[Any, ...]) -> CatalogRow:
     return CatalogRow(
         key,
         Location(root, child or None),
-        IndexEntry.model_validate(orjson.loads(entry)),
+        _parse_entry(entry),
         unpack_version(main, side),
         AppendOffsets(append_at, updated_at, updated_at_text) if append_at is not None else None,
         Preview(*preview),
@@ -449,6 +475,11 @@ def _pack(stamp: Stamp) -> str:
 def unpack_version(main: str, side: str | None) -> Version:
     """Parse the columns main_stamp and side_stamp."""
     return Version(_unpack(main), _unpack(side) if side else None)
+
+
+def mtime_of(main: str, side: str | None) -> int:
+    """The later mtime of a session's two documents, given these columns: every change shows."""
+    return max(int(stamp.split(":")[2]) for stamp in (main, side) if stamp)
 
 
 def _unpack(text: str) -> Stamp:

@@ -20,7 +20,6 @@ from typing import Any
 
 import apsw
 
-from store.documents import search_text
 from store.errors import Busy, Closed, StoreError
 from store.index import schema
 
@@ -64,6 +63,8 @@ def require_regular_file(path: Path) -> None:
 
 
 def _fold(*values: Any) -> str:
+    from store.documents import search_text  # only a search by title or model calls this
+
     return search_text.casefold_nfc(str(values[0]))
 
 

@@ -7,11 +7,9 @@ message that only moved keeps its number; newer texts have higher numbers.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import apsw
 import orjson
@@ -20,13 +18,11 @@ from store.documents import search_text
 from store.documents.transcript import PieceSize
 from store.index import transcript_sizes
 from store.index.schema import SHIFT
+from store.index.text_update import Columns, TextUpdate, WrittenRow
 from store.model.timestamp import Timestamp, clip_ns, ns_of
 
 LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
 LARGE_TEXT = 1 << 20  # characters
-_SHORT_TEXT = 1000  # characters; Python keeps objects up to this size together
-T = TypeVar("T", str, str | None)
-Columns = tuple[str, str | None, int | None, str | None, int]  # role, message id, created_ns, tools, digest
 
 # -- sessions --------------------------------------------------------------------------------------
 
@@ -45,7 +41,7 @@ def plan_title(db: apsw.Connection, key: int, title: str, summary: str) -> TextU
 
 def plan_append(db: apsw.Connection, key: int, index: int, messages: Sequence[dict[str, Any]]) -> TextUpdate:
     """Plan rows for messages appended at `index`. The cost does not depend on the messages before."""
-    return _plan(db, key << SHIFT, 1 + index, LAST_ROW, [_text_of(message) for message in messages])
+    return _plan(db, key << SHIFT, 1 + index, LAST_ROW, [row_of(message) for message in messages])
 
 
 def remove_session(db: apsw.Connection, key: int) -> None:
@@ -97,8 +93,7 @@ def document_matches(db: apsw.Connection, path: str, title: str, text: str) -> b
 # -- writing ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRow:
+class SearchRow(NamedTuple):
     """The text of one row. Everything but the digest is computed only if the row is written."""
 
     digest: int
@@ -120,6 +115,9 @@ class SearchRow:
             f"{self.title}\n{self.summary}" if self.source is None else search_text.message_text(self.source)
         )
 
+    def computed(self) -> ComputedRow:
+        return ComputedRow(self.columns(), self.indexed())
+
     def size(self, row: int) -> PieceSize:
         """The size of what a transcript shows of it, at this row of its session."""
         return transcript_sizes.measure(row, self.transcript_source)
@@ -130,70 +128,38 @@ class SearchRow:
         return self.summary if self.source is None else self.source
 
 
-class PreparedRow:
-    """The row of a message, computed in advance: the message itself need not be kept until the row is written."""
+class ComputedRow(NamedTuple):
+    """A row whose values are known."""
 
-    __slots__ = ("_columns", "_size", "_text", "digest")
-
-    def __init__(self, message: dict[str, Any], index: int) -> None:
-        row = _text_of(message)
-        role, id, created_ns, tools, self.digest = row.columns()
-        self._columns = (sys.intern(role), _own_copy(id), created_ns, tools, self.digest)
-        self._text, self._size = _own_copy(row.indexed()), row.size(1 + index)
+    values: Columns
+    text: str
 
     @property
-    def message_id(self) -> str | None:
-        return self._columns[1]
+    def text_bytes(self) -> int:
+        """The size of the text, at least."""
+        return len(self.text)
 
     def columns(self) -> Columns:
-        return self._columns
+        return self.values
 
     def indexed(self) -> str:
-        return self._text
-
-    def size(self, row: int) -> PieceSize:
-        return self._size
+        return self.text
 
 
-def _own_copy(text: T) -> T:
-    """A copy of a short string. One from the message would keep the memory around it from being freed."""
-    return (
-        text.encode(errors="surrogatepass").decode(errors="surrogatepass") if text and len(text) < _SHORT_TEXT else text
-    )
+class WantedRow(Protocol):
+    """A row that a session is to have: a `SearchRow`, or one of a `PreparedMessages`."""
+
+    @property
+    def digest(self) -> int: ...
+    def columns(self) -> Columns: ...
+    def size(self, row: int) -> PieceSize: ...
+    def computed(self) -> WrittenRow: ...
 
 
-Message = dict[str, Any] | PreparedRow
+Message = dict[str, Any] | WantedRow
 
 
-class TextUpdate(NamedTuple):
-    """The rows of one session or document that change, counted from its first row.
-
-    It is complete: applying it inside a transaction computes nothing.
-    """
-
-    stale: Sequence[int]  # rows whose text is gone or replaced
-    moved: Sequence[tuple[int, Columns, int]]  # rows whose text has a number already
-    new: Sequence[tuple[int, Columns, str]]  # rows with a new text, as FTS5 indexes it
-    unused: Sequence[int]  # numbers of texts that no row uses now
-    sizes: Sequence[tuple[int, PieceSize]]  # of the transcript's pieces that changed
-
-    def and_also(self, other: TextUpdate) -> TextUpdate:
-        """Both updates. They must not be of the same rows."""
-        return TextUpdate(
-            stale=[*self.stale, *other.stale],
-            moved=[*self.moved, *other.moved],
-            new=[*self.new, *other.new],
-            unused=[*self.unused, *other.unused],
-            sizes=[*self.sizes, *other.sizes],
-        )
-
-
-NO_TEXTS = TextUpdate((), (), (), (), ())
-
-
-def _plan(
-    db: apsw.Connection, base: int | None, first: int, last: int, wanted: Sequence[SearchRow | PreparedRow]
-) -> TextUpdate:
+def _plan(db: apsw.Connection, base: int | None, first: int, last: int, wanted: Sequence[WantedRow]) -> TextUpdate:
     """Compare the wanted content of the rows from `first` to `last` with the present rows."""
     present = _present(db, base, first, last) if base is not None else {}
     changed = [
@@ -205,9 +171,10 @@ def _plan(
     for row in stale:
         digest, number = present[row]
         free.setdefault(digest, []).append(number)
-    moved = [(row, text.columns(), free[text.digest].pop()) for row, text in changed if free.get(text.digest)]
+    candidates = changed if free else []
+    moved = [(row, text.columns(), free[text.digest].pop()) for row, text in candidates if free.get(text.digest)]
     elsewhere = {row for row, _, _ in moved}
-    new = [(row, text.columns(), text.indexed()) for row, text in changed if row not in elsewhere]
+    new = [(row, text.computed()) for row, text in changed if row not in elsewhere]
     sizes = [(row, text.size(row)) for row, text in changed]
     return TextUpdate(stale, moved, new, [number for numbers in free.values() for number in numbers], sizes)
 
@@ -220,17 +187,19 @@ def apply(db: apsw.Connection, *updates: tuple[int, TextUpdate]) -> None:
     _execute_many(db, "DELETE FROM texts WHERE row = ?", [(base + row,) for base, u in updates for row in u.stale])
     moved = [(base + row, number, *columns) for base, u in updates for row, columns, number in u.moved]
     _execute_many(db, _INSERT, moved)
-    new = [(base + row, columns, text) for base, u in updates for row, columns, text in u.new]
-    number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST)) if new else 0
-    _execute_many(db, _INSERT, [(row, n, *columns) for n, (row, columns, _) in enumerate(new, number)])
+    new = [(base + row, text) for base, u in updates for row, text in u.new]
+    if new:
+        number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST))
+        db.executemany(_INSERT, ((row, n, *text.columns()) for n, (row, text) in enumerate(new, number)))
     for base, update in updates:
         if base >= 0 and (update.stale or update.sizes):
             transcript_sizes.put(db, base, update.stale, update.sizes)
     _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for _, u in updates for n in u.unused])
-    added = [(n, text) for n, (_, _, text) in enumerate(new, number)]
-    # A cached statement keeps its last values: a text of 200 MB would stay in memory.
-    is_small = all(len(text) < LARGE_TEXT for _, text in added)
-    _execute_many(db, "INSERT INTO search (rowid, text) VALUES (?, ?)", added, can_cache=is_small)
+    if new:
+        # A cached statement keeps its last values: a text of 200 MB would stay in memory.
+        is_small = all(text.text_bytes < LARGE_TEXT for _, text in new)
+        added = ((n, text.indexed()) for n, (_, text) in enumerate(new, number))
+        db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", added, can_cache=is_small)
 
 
 def _present(db: apsw.Connection, base: int, first: int, last: int) -> dict[int, tuple[int, int]]:
@@ -240,11 +209,9 @@ def _present(db: apsw.Connection, base: int, first: int, last: int) -> dict[int,
     return {row - base: (digest, number) for row, digest, number in rows}
 
 
-def _execute_many(
-    db: apsw.Connection, statement: str, values: list[tuple[Any, ...]], *, can_cache: bool = True
-) -> None:
+def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
     if values:
-        db.executemany(statement, values, can_cache=can_cache)
+        db.executemany(statement, values)
 
 
 # The maximum of both tables: the number of an orphaned full-text row must not be reused. Both use
@@ -262,7 +229,7 @@ def session_digest(title: str, summary: str) -> int:
     return _digest([title, summary])
 
 
-def _text_of(message: dict[str, Any]) -> SearchRow:
+def row_of(message: dict[str, Any]) -> SearchRow:
     return SearchRow(_digest(message), message)
 
 
@@ -280,11 +247,11 @@ def _digest(value: Any) -> int:
 
 def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> list[SearchRow]:
     """The rows that a session should have, in order."""
-    return [_session_text(title, summary), *map(_text_of, messages)]
+    return [_session_text(title, summary), *map(row_of, messages)]
 
 
-def _rows_of(title: str, summary: str, messages: Sequence[Message]) -> list[SearchRow | PreparedRow]:
-    return [_session_text(title, summary), *(m if isinstance(m, PreparedRow) else _text_of(m) for m in messages)]
+def _rows_of(title: str, summary: str, messages: Sequence[Message]) -> list[WantedRow]:
+    return [_session_text(title, summary), *(row_of(m) if isinstance(m, dict) else m for m in messages)]
 
 
 def rows_match(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:

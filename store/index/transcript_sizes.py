@@ -17,7 +17,6 @@ from store.documents import display_names, transcript
 from store.documents.transcript import PieceSize
 from store.index.schema import SHIFT
 from store.layout import Location
-from store.model.index_entry import IndexEntry
 
 ROW_MASK = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message
@@ -75,6 +74,8 @@ def sizes_match(db: apsw.Connection, key: int, sources: Iterable[Source]) -> boo
 
 def _row_matches(db: apsw.Connection, key: int, text_bytes: int) -> bool:
     """Whether a session's row has the right total size, name and header size."""
+    from store.model.index_entry import IndexEntry
+
     columns = "root, child, opening, entry, name, header_bytes, text_bytes"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE key = ?", (key,)).fetchone()
     if row is None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from store.model.text_width import shorten
 
+NEW_TITLE = "New Session"  # of a session that nobody gave a title
 TITLE_COLUMNS = 60
 # Enough for any title, even with many zero-width characters; the rest of a long message is ignored.
 _SCANNED_CHARS = 2_000

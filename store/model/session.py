@@ -24,7 +24,7 @@ from store.model.mirrored_fields import (
     parse_names,
     parse_text,
 )
-from store.model.preview import Preview
+from store.model.preview import NEW_TITLE, Preview
 from store.model.record import ALIASES, U32, U64, AliasedRecord, Missing, OmitEmpty, Opt, Record
 from store.model.runtime_state import AgentRuntimeState, PermissionMode
 from store.model.tasks import TaskItem, TaskList, TaskStatus
@@ -34,7 +34,6 @@ SessionKind = Literal["root", "child"]
 ReasoningEffort = Literal["low", "medium", "high", "xhigh", "max"]
 
 MAX_DEPTH = 2**32 - 1
-NEW_TITLE = "New Session"
 PREVIOUS_RESPONSE_KEY = "responses.previous_response_id"
 
 

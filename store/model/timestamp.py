@@ -13,10 +13,11 @@ import re
 import time
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+if TYPE_CHECKING:  # the commands that only read the index do not import pydantic
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 __all__ = ["Timestamp", "clip_ns", "ns_of"]
 
@@ -104,6 +105,8 @@ class Timestamp(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
         return core_schema.no_info_after_validator_function(
             cls,
             core_schema.str_schema(strict=True),

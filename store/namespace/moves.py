@@ -12,11 +12,12 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 from store import layout
 from store.commit.core import Core
 from store.commit.write_request import CommitResult, OnConflict, Writer, WriteRequest
-from store.disk.file import Stamp
+from store.disk.file import Stamp, is_same_content
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
 from store.index.catalog import Version
@@ -82,7 +83,7 @@ class Moves:
         incoming.require_checked_documents(self.core, source, target)
         if names.dispatcher.move(source, target, is_dir=True):
             return names.rejects.rename(source.path, target.path)
-        if self._move_plain(source, target):
+        if self._move_plain(source, target, is_dir=True):
             self._recheck_moved(source, target)
         self._notify(source, target)
         if target.kind is PathKind.SESSION and target.location is not None:
@@ -94,10 +95,10 @@ class Moves:
         if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
             return self._commit_move(source, target, info)
         if not self.names.dispatcher.move(source, target, is_dir=False):
-            self._move_plain(source, target)
+            self._move_plain(source, target, is_dir=False)
             self._notify(source, target)
 
-    def _move_plain(self, source: PathInfo, target: PathInfo) -> bool:
+    def _move_plain(self, source: PathInfo, target: PathInfo, *, is_dir: bool) -> bool:
         """Rename a file or directory; False for an attachment, whose index row is updated here."""
         if source.kind is not PathKind.FOREIGN:
             self.names.require_unpinned(source)
@@ -105,7 +106,10 @@ class Moves:
         if attached:
             self.names.attachments.move_file(source.path, target.path, attached)
             return False
-        self._rename(source, target)
+        if target.is_session_log and target.location is not None and not is_dir:
+            self.names.logs.replace_log(target.location, source.path, target.path)
+        else:
+            self._rename(source, target)
         return True
 
     def _notify(self, source: PathInfo, target: PathInfo) -> None:
@@ -135,6 +139,31 @@ class Moves:
         except BaseException:
             self._rename(target, source)
             raise
+
+    # -- onto a log --------------------------------------------------------------------------------
+
+    def onto_log(self, request: RenameRequest) -> CommitResult:
+        """Rename a file onto a log, unless the log has lines that the file's writer cannot have read.
+
+        A log that is renamed (`mv l.jsonl l.1.jsonl`) may be older than the one it replaces.
+        """
+        source, target = request.source, request.target
+        assert target.location is not None
+        with self.core.locked(target.location):
+            log = self.core.disk.stat(target.path)
+            is_checked = request.on_conflict != "overwrite"
+            if log is not None and is_checked and self._has_new_lines(log, request):
+                error = Conflict(f"{target.path} has lines that {source.name} was made without; repeat the change")
+                self.names.rejects.store(target.directory, target.name, self.core.disk.iter_chunks(source.path), error)
+                raise error
+            self.move(source, target)
+            renamed = self.core.disk.stat(target.path)
+        self.names.rejects.clear(target.directory, target.name)
+        return CommitResult(is_changed=True, info=renamed)
+
+    def _has_new_lines(self, log: os.stat_result, request: RenameRequest) -> bool:
+        is_rotated = request.source.kind is PathKind.LOG
+        return _is_unread(log, request.writer) or (not is_rotated and self._is_newer(log, request))
 
     # -- onto a document ---------------------------------------------------------------------------
 
@@ -196,7 +225,9 @@ class Moves:
     def _is_newer(self, committed: os.stat_result, request: RenameRequest) -> bool:
         """Whether a version was committed after the file was created: by stamps, else by times."""
         if request.target.path in request.seen_at_create:
-            return request.seen_at_create[request.target.path] != Stamp.of(committed)
+            seen, now = request.seen_at_create[request.target.path], Stamp.of(committed)
+            # A backup makes hard links, which change the ctime of a log.
+            return not is_same_content(seen, now) if request.target.kind is PathKind.LOG else seen != now
         # The mount may have dropped the node since; the filesystem knows when the file was created.
         created_ns = request.created_ns or self.names.birth_ns(request.source)
         if committed.st_ctime_ns > time.time_ns():
@@ -241,7 +272,8 @@ class Moves:
             raise NotFound(f"{document.path} or {file.path} does not exist")
         if file.kind is not PathKind.FOREIGN:
             raise Protected(f"{document.path} can only be exchanged with a foreign file")
-        kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
+        name = f".{uuid4()}.old"  # not of the file's name: a user may have a file called that
+        kept = file._replace(path=f"{file.directory}/{name}", name=name)
         names.write_copy(kept, old, was)  # first: the old version always has a name
         try:
             result = names.commit(WriteRequest(document, new, base, on_conflict, writer=writer))
@@ -272,3 +304,9 @@ class Moves:
         except BaseException:  # rule 7: a change that cannot be announced is undone
             self.core.disk.exchange(one.path, other.path)
             raise
+
+
+def _is_unread(log: os.stat_result, writer: Writer | None) -> bool:
+    """Whether a writer is known to have opened the log, but not since it changed last."""
+    opened = writer.opened or writer.relatives if writer is not None else ()
+    return bool(opened) and not any(is_same_content(stamp, Stamp.of(log)) for stamp in opened)

@@ -11,18 +11,31 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from store import layout
 from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
-from store.commit.to_trash import to_trash
+from store.commit.to_trash import is_worth_keeping, to_trash
 from store.commit.write_request import CommitResult, OnConflict, PutResult, Writer, WriteRequest
-from store.disk.file import DirEntry, NewFile, Temp
-from store.disk.file_io import iter_chunks, write_all
+from store.disk.file import DirEntry, NewFile, Stamp, Temp
+from store.disk.file_io import copy_file
 from store.disk.rejects import Rejects
-from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected, Unreachable, Unsure
+from store.errors import (
+    BambooAtWork,
+    Busy,
+    Conflict,
+    Generated,
+    InvalidContent,
+    NotEmpty,
+    NotFound,
+    Protected,
+    StoreError,
+    TooLarge,
+    Unreachable,
+    Unsure,
+)
 from store.index.catalog import Version
 from store.layout import Location
 from store.namespace.dispatch import Dispatcher
@@ -41,7 +54,8 @@ log = logging.getLogger("grovefs.store")
 _NEVER_PINNED = (PathKind.FOREIGN, PathKind.MESSAGE, PathKind.MAILBOX)
 
 # After these the typed text is kept. Unreachable, Unsure: the grove has not taken it, or may not have.
-_KEPT_WHEN_REFUSED = (InvalidContent, Conflict, Unreachable, Unsure)
+# BambooAtWork, Busy: open(2) may have succeeded before.
+_KEPT_WHEN_REFUSED = (InvalidContent, Conflict, Unreachable, Unsure, BambooAtWork, Busy)
 
 
 @dataclass(frozen=True)
@@ -151,13 +165,15 @@ class Namespace:
         if target.kind is PathKind.ATTACHMENT:
             self._commit_attachment(request)
             return CommitResult(True, self._stat_committed(request, is_changed=True))
-        if target.kind is not PathKind.DOCUMENT:  # PutOperation checks this itself
-            self.check_may_write(target)
-        raw = request.read(self.core.limit_bytes)
+        raw: bytes | None = None
         try:
+            if target.kind is not PathKind.DOCUMENT:  # PutOperation checks this itself
+                self.check_may_write(target)
+            raw = request.read(self.core.limit_bytes)
             result = self._put(request, raw)
         except _KEPT_WHEN_REFUSED as error:
-            self.rejects.store(target.directory, target.name, raw, error)
+            if raw is not None or not isinstance(error, TooLarge):  # a sparse file may be larger than the disk
+                self._keep_rejected(request, raw if raw is not None else request.read(self.core.limit_bytes), error)
             raise
         if result.is_changed:  # vim and `cp -b` put the old version back after a rejection: that repairs nothing
             self.rejects.clear(target.directory, target.name)
@@ -165,6 +181,20 @@ class Namespace:
             self._set_known_attributes(request)
         info = result.merged_info or self._stat_committed(request, is_changed=result.is_changed)
         return CommitResult(result.is_changed, info, result.draft, result.base)
+
+    def _keep_rejected(
+        self, request: WriteRequest, content: bytes | Iterable[bytes], error: StoreError | OSError
+    ) -> None:
+        """Store rejected bytes next to their file.
+
+        If the directory was renamed or deleted while a mount had the file open, they go to the nearest one above it
+        that exists, under the rest of the path: `sessions/a_attachments_log.rejected`.
+        """
+        directory, name = request.target.directory, request.target.name
+        while request.writer is not None and directory and self.core.disk.stat(directory) is None:
+            directory, _, gone = directory.rpartition("/")
+            name = f"{gone}_{name}"
+        self.rejects.store(directory, name, content, error)
 
     def _put(self, request: WriteRequest, raw: bytes) -> PutResult:
         if request.target.kind is PathKind.DOCUMENT:
@@ -192,7 +222,7 @@ class Namespace:
                 self.attachments.append_file(place.location, place.path, request.parts(), request.mode)
                 self._set_known_attributes(request)
         except _KEPT_WHEN_REFUSED as error:
-            self.rejects.store(place.directory, place.name, request.parts(), error)
+            self._keep_rejected(request, request.parts(), error)
             raise
         self.rejects.clear(place.directory, place.name)
 
@@ -229,7 +259,7 @@ class Namespace:
         try:
             old = self.open(place, os.O_RDONLY)
             try:
-                write_all(temp.fd, iter_chunks(old))
+                copy_file(old, temp.fd, min(size, os.fstat(old).st_size))
             finally:
                 os.close(old)
             os.ftruncate(temp.fd, size)
@@ -253,6 +283,12 @@ class Namespace:
     def sync_created(self, place: PathInfo) -> None:
         """Make a file from `create_empty` durable."""
         self.core.disk.sync_created(place.path)
+
+    def truncate_log(self, place: PathInfo, fd: int, size: int) -> None:
+        """Truncate a log that is open as `fd`. The lines it loses go to the trash."""
+        assert place.location is not None
+        self.check_may_write(place)
+        self.logs.truncate_log(place.location, place.path, fd, size)
 
     def sync_log(self, place: PathInfo, fd: int, *, is_new: bool) -> None:
         """Make the lines of a log durable (rule 2)."""
@@ -310,21 +346,29 @@ class Namespace:
 
     def require_unpinned(self, place: PathInfo) -> None:
         """Raise Protected if the session, or a descendant of it, is pinned."""
+        pinned = self._find_pinned(place) if place.kind not in _NEVER_PINNED else None
+        if pinned is not None:
+            raise Protected(f"{place.path} cannot be removed or moved: session {pinned} is pinned")
+
+    def _find_pinned(self, place: PathInfo) -> Location | None:
+        """The pinned session that contains the path, or a pinned descendant of its root."""
         location = place.location
-        if location is None or not location.is_session or place.kind in _NEVER_PINNED:
-            return
+        if location is None or not location.is_session:
+            return None
         pinned = self.core.index.pinned_in(location.root)
-        if location in pinned or (location.child is None and pinned):
-            which = location if location in pinned else pinned[0]
-            raise Protected(f"{place.path} cannot be removed or moved: session {which} is pinned")
+        if location in pinned:
+            return location
+        return pinned[0] if location.child is None and pinned else None
 
     # -- files -------------------------------------------------------------------------------------
 
     def remove_file(self, place: PathInfo, *, keep: bool = True) -> None:
         """Remove a file.
 
-        Files of a session go to the trash, unless `keep` is False (it was renamed). Removing
-        session.json removes the session from the index.
+        Files of a session go to the trash, unless `keep` is False (it was renamed). So do backups of
+        its logs, files below its attachments, and other foreign files of a pinned session: `rm -r`
+        of it fails, but has removed them before. Removing session.json removes the session from the
+        index.
         """
         if place.kind is not PathKind.DERIVED or not self.dispatcher.projects.is_empty(place):
             self.check_may_write(place)
@@ -335,13 +379,31 @@ class Namespace:
             return
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.attachments.remove_file(place.location, place.path, keep=keep)
-        is_recorded = place.kind is PathKind.LOG or place.name == layout.RECEIPT  # `undelete` brings them back
+        # `undelete` brings them back. To save a log, vim makes it `NAME~`: an agent may append to it meanwhile.
+        is_recorded = place.kind is PathKind.LOG or place.is_log_backup or place.name == layout.RECEIPT
         if is_recorded and keep and place.location is not None and place.location.is_session:
             return self.logs.remove_log(place.location, place.path)
+        if keep and self._is_kept_foreign(place) and place.location is not None:
+            return self.logs.remove_log(place.location, place.path, "file deleted")
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._sync_name(place)
         self.dispatcher.notify_changed(place)
+
+    def _is_kept_foreign(self, place: PathInfo) -> bool:
+        """Whether a foreign file goes to the trash."""
+        is_pinned = place.kind is PathKind.FOREIGN and self._find_pinned(place) is not None
+        if not is_pinned and not place.is_nested_attachment:
+            return False
+        info = self.core.disk.stat(place.path)
+        return info is not None and is_worth_keeping(place.path, info)
+
+    def remove_unchanged(self, place: PathInfo, stamp: Stamp | None) -> None:
+        """Remove a document that a mount has hidden, unless another version was committed since."""
+        assert place.location is not None
+        with self.core.locked(place.location):
+            if stamp is not None and self.core.disk.stamp(place.path) == stamp:
+                self.remove_file(place)
 
     def write_copy(self, place: PathInfo, data: bytes, like: os.stat_result) -> None:
         """Write a foreign file with the mode and times of the file it is a copy of."""

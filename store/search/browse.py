@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 from store.commit.core import Core
 from store.documents import display_names
+from store.index.catalog import mtime_of
 from store.layout import Location
-from store.search.transcripts import mtime_of
 
 Column = Literal["status", "model", "project", "parent"]
 

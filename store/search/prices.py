@@ -4,9 +4,9 @@
                    "cache_creation_input_tokens": 3.75, "cache_read_input_tokens": 0.3},
      "birch-*": {"input_tokens": 0.8, "output_tokens": 4}}
 
-A price is per million tokens, in any currency. A name may contain `*` and `?`; an exact name wins, then the
-longest pattern. A call has a cost only if every kind of tokens it used has a price: tokens without a price are
-not free.
+A price is per million tokens, in any currency; null is a price that is not known. A name may contain `*` and `?`; an
+exact name wins, then the longest pattern. A call has a cost only if every kind of tokens it used has a price: tokens
+without a price are not free.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def parse_prices(raw: bytes, name: str) -> Prices:
     except orjson.JSONDecodeError as error:
         raise InvalidContent(name, Problem(f"not valid JSON: {error.msg}", error.lineno, error.colno)) from None
     for model, kinds in prices.items() if isinstance(prices, dict) else [(name, None)]:
-        if not isinstance(kinds, dict) or not all(k in TOKENS and is_price(v) for k, v in kinds.items()):
+        if not isinstance(kinds, dict) or not all(k in TOKENS and (v is None or is_price(v)) for k, v in kinds.items()):
             raise InvalidContent(name, Problem(f"expected an object with prices for {', '.join(TOKENS)}", field=model))
-    return dict(prices)
+    return {model: {k: v for k, v in kinds.items() if v is not None} for model, kinds in prices.items()}
 
 
 def prices_of(prices: Prices, model: str) -> Mapping[str, float] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from store.commit.core import Core
 from store.errors import Ambiguous, InvalidName, NotFound
 from store.layout import Location
-from store.model.session import NEW_TITLE
+from store.model.preview import NEW_TITLE
 from store.sessions.match_name import match_one
 
 

@@ -13,7 +13,6 @@ import msgspec
 import orjson
 
 from store import layout
-from store.commit import session_reader as sessions
 from store.commit.core import Core
 from store.documents import display_names, search_text
 from store.errors import Busy, Corrupt, InvalidQuery
@@ -271,9 +270,11 @@ class SnippetSource:
             return []  # corrupted since it was indexed; the hit shows the title
 
     def summary(self, location: Location) -> str:
+        from store.commit import session_reader
+
         try:
-            snapshot = sessions.read(self._core.disk, location, self._core.limit_bytes)
-            loaded = sessions.parse(snapshot) if snapshot.main is not None else None
+            snapshot = session_reader.read(self._core.disk, location, self._core.limit_bytes)
+            loaded = session_reader.parse(snapshot) if snapshot.main is not None else None
         except (Busy, Corrupt):
             return ""
         summary = loaded.session.conversation_summary if loaded else None

@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from store.commit.core import Core
-from store.commit.session_reader import with_load_state
 from store.errors import Busy, Corrupt
 from store.index.catalog import ALL, Filter, Order
 from store.layout import Location
-from store.model.index_entry import IndexEntry
-from store.model.preview import Preview
-from store.model.session import NEW_TITLE, Session
+from store.model.preview import NEW_TITLE, Preview
 from store.model.timestamp import Timestamp
+
+if TYPE_CHECKING:
+    from store.model.session import Session
 
 log = logging.getLogger("grovefs.store")
 
@@ -70,6 +70,8 @@ class Summaries:
         return self._iter_changed(Timestamp(since))  # an invalid time is rejected now, not at the first session
 
     def _iter_changed(self, since: Timestamp) -> Iterator[Session]:
+        from store.commit.session_reader import with_load_state
+
         for location in self.core.index.changed_since(since):
             try:
                 loaded = self.core.load(location)
@@ -80,21 +82,23 @@ class Summaries:
                 yield with_load_state(loaded)
 
 
-def summarise(location: Location, entry: IndexEntry, preview: Preview) -> SessionSummary:
-    is_derived = entry.title.strip() in ("", NEW_TITLE) and preview.opening is not None
+def summarise(location: Location, entry: dict[str, Any], preview: Preview) -> SessionSummary:
+    """`entry` as the index stores it: members without a value are absent."""
+    title: str = entry["title"]
+    is_derived = title.strip() in ("", NEW_TITLE) and preview.opening is not None
     return SessionSummary(
         location=location,
-        id=entry.id,
-        title=preview.opening if is_derived and preview.opening is not None else entry.title,
+        id=entry["id"],
+        title=preview.opening if is_derived and preview.opening is not None else title,
         is_derived_title=is_derived,
         user_id=preview.user,
         persona_id=preview.persona,
         seed_id=preview.seed,
-        project_id=entry.project_id,
-        message_count=entry.message_count,
+        project_id=entry.get("project_id"),
+        message_count=entry["message_count"],
         exchange_count=preview.exchanges,
-        pinned=entry.pinned,
-        status=entry.last_run_status,
-        created_at=entry.created_at,
-        updated_at=entry.updated_at,
+        pinned=entry["pinned"],
+        status=entry.get("last_run_status"),
+        created_at=Timestamp(entry["created_at"]),
+        updated_at=Timestamp(entry["updated_at"]),
     )

@@ -22,7 +22,7 @@ from store.disk.file import Stamp
 from store.documents import attachment_names, transcript
 from store.errors import Conflict, Corrupt, NotFound
 from store.index import fulltext, transcript_sizes
-from store.index.catalog import Version, unpack_version
+from store.index.catalog import Version, mtime_of, unpack_version
 from store.index.schema import SHIFT
 from store.layout import Location
 from store.model.index_entry import IndexEntry
@@ -175,11 +175,6 @@ def pick(messages: Sequence[T], index: int) -> T:
     if not -len(messages) <= index < len(messages):
         raise NotFound(f"no message {index}: the session has {len(messages)} messages")
     return messages[index]
-
-
-def mtime_of(main_stamp: str, side_stamp: str | None) -> int:
-    """The later mtime of a session's two documents, so that every change shows."""
-    return max(int(stamp.split(":")[2]) for stamp in (main_stamp, side_stamp) if stamp)
 
 
 def _is_version(known: Version, present: Version) -> bool:

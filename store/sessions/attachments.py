@@ -18,11 +18,11 @@ from store.commit.agreement import repeats
 from store.commit.commit import Commit, IndexRefresh
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.to_trash import NOTHING_KEPT, TrashPart, is_worth_keeping, to_trash
-from store.commit.write_request import stale_error
+from store.commit.to_trash import NOTHING_KEPT, TrashPart, deletion_reason, is_worth_keeping, to_trash
+from store.commit.write_request import require_directory, stale_error
 from store.disk import append_log
 from store.disk.file import NewFile, is_same_content
-from store.disk.trash import FILE_REPLACED
+from store.disk.trash import FILE_REPLACED, LOG_REPLACED
 from store.documents import attachment_names
 from store.errors import NotFound
 from store.index.catalog import Version
@@ -96,7 +96,8 @@ class Attachments:
         if info is None or not is_worth_keeping(path, info):
             return NOTHING_KEPT
         row = self.core.index.find(location)
-        return to_trash(location, FILE_REPLACED, linked=[path], title=row.entry.title if row else None)
+        reason = LOG_REPLACED if classify_path(path).kind is PathKind.LOG else FILE_REPLACED
+        return to_trash(location, reason, linked=[path], title=row.entry.title if row else None)
 
     def create_file(self, location: Location, path: str, mode: int) -> None:
         """Create an empty attachment, for open(2) with O_CREAT. Raises FileExistsError."""
@@ -113,11 +114,14 @@ class Attachments:
         """Append bytes to an attachment in place, all or none unless the process is killed.
 
         A file with another hard link is replaced by a longer copy: a link in the trash, or in a
-        backup, must not change.
+        backup, must not change. Nothing is created where the directory is gone: the session was
+        renamed or deleted since the writer opened the file.
         """
         self.core.check_writable()
         with self.core.locked(location):
             info = self.core.disk.stat(path)
+            if info is None:
+                require_directory(self.core.disk, path)
             if info is None or info.st_nlink > 1:
                 longer = chain(self.core.disk.iter_chunks(path) if info is not None else (), parts)
                 present = self.core.disk.stat_file(path)
@@ -145,7 +149,8 @@ class Attachments:
             self.commits.fresh_row(location)
             update = IndexRefresh(attachments={location: False})
             if keep and is_worth_keeping(path, info):
-                self.commits.move_to_trash(location, path, "attachment deleted", "attachment", update)
+                why = deletion_reason(path, "attachment deleted")
+                self.commits.move_to_trash(location, path, why, "attachment", update)
             else:
                 self.commits.discard(location, [path], "attachment", update)
 
@@ -158,8 +163,8 @@ class Attachments:
                 self.commits.fresh_row(location)
             first, is_tree = min(locations, key=str), len(locations) > 1
             place = classify_path(target)
-            is_attached = place.kind is PathKind.ATTACHMENT and place.location is not None
-            part = self._replaced(place.location or first, target) if is_attached else NOTHING_KEPT
+            is_kept = place.kind is PathKind.ATTACHMENT or place.is_session_log
+            part = self._replaced(place.location or first, target) if is_kept else NOTHING_KEPT
             commit = Commit(
                 first,
                 part.files,

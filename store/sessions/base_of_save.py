@@ -2,8 +2,9 @@
 
 A file does not say which version it was edited from. It is worked out from what is known: the
 versions whose `updated_at` is that of the typed text, and the versions the writer is known to have
-read. A base that is too new would silently undo the work of others, and one that is too old only
-clashes: in doubt the older one is taken, or the save is refused.
+read. A base that is too new would silently undo the work of others. One that is too old would
+silently drop the typed change, where that sets something back to what it was. So where both the
+present version and an older one are possible, and the results differ, the save is refused.
 
 `decide` is a table; the comments number its rows, and the first that matches decides.
 """
@@ -72,6 +73,8 @@ class SaveEvidence:
     same_time: Sequence[Candidate] = ()  # versions and drafts with the updated_at of the typed text
     opened: Sequence[Candidate] = ()  # versions the writer is known to have had
     relatives: Sequence[Candidate] = ()  # used if nothing is known of the writer itself
+    near_relatives: Sequence[Candidate] = ()  # those of them that the nearest relatives read
+    is_present_theirs: bool = False  # a relative has saved the present version
     is_incomplete: bool = False  # the writer had versions that are no longer kept
     pinned: Candidate | None = None  # the version whose bytes the buffer started from
     own_last: Candidate | None = None  # the writer's own last accepted text
@@ -105,12 +108,11 @@ def decide(save: SaveEvidence) -> Decision:
         return _unknown(save)
     if not save.same_time:  # row 4
         nearest = _nearest(save.typed, known)
-        return _with_bases(save, [_newest(nearest) if not save.opened else min(nearest, key=lambda c: c.at_ns)])
+        bases = [min(nearest, key=lambda c: c.at_ns)] if save.opened else _of_relatives(save, nearest)
+        return _with_bases(save, _or_present(save, bases, known))
     exact = _exact(save)
     if exact is not None and not _common(save.same_time, save.opened):  # row 5
-        if save.unlinked_first:
-            return Decision("restore", number=exact.number)
-        return refuse("an old version, byte for byte", exact.number)
+        return _old_version(save, exact)
     return _by_time(save, known)  # row 6
 
 
@@ -123,6 +125,13 @@ def _unknown(save: SaveEvidence) -> Decision:
     return refuse("the version it was edited from is not known")
 
 
+def _old_version(save: SaveEvidence, version: Candidate) -> Decision:
+    """Row 5. Of a writer that has not read it: a restore if it has unlinked the document before."""
+    if save.unlinked_first:
+        return Decision("restore", number=version.number)
+    return refuse("an old version, byte for byte", version.number)
+
+
 def _by_time(save: SaveEvidence, known: Sequence[Candidate]) -> Decision:
     """Row 6. The nearest of the versions that say the same time, best one the writer had."""
     pool = _common(save.same_time, known)
@@ -133,18 +142,31 @@ def _by_time(save: SaveEvidence, known: Sequence[Candidate]) -> Decision:
         return refuse(f"{len(pool)} versions say the same updated_at, too many to find the one it was edited from")
     nearest = _nearest(save.typed, pool)
     own = [c for c in nearest if save.own_last is not None and c.key == save.own_last.key]
-    if not own and save.relatives and _common(nearest, save.relatives):
-        return _with_bases(save, [_newest(nearest)])
-    return _with_bases(save, own or nearest)
+    if not own and save.relatives:
+        nearest = _of_relatives(save, nearest)
+    return _with_bases(save, _or_present(save, own or nearest, pool))
 
 
-def _newest(candidates: Sequence[Candidate]) -> Candidate:
-    """Of versions that relatives had, and that are equally near, the newest.
+def _of_relatives(save: SaveEvidence, nearest: Sequence[Candidate]) -> list[Candidate]:
+    """Of versions that the text is equally like, those that the nearest relatives read.
 
-    Their difference is then what this text changes too: it sets a member that a relative has set
-    before, as one command of a script after another.
+    Of these, the present one if a relative has saved that: their difference is then what this text
+    changes too. It sets a member that a relative has set before, as one command of a script after another.
     """
-    return max(candidates, key=lambda candidate: candidate.at_ns)
+    nearest = _common(nearest, save.near_relatives) or nearest
+    present = _common(nearest, [save.present]) if save.is_present_theirs else []
+    return present or list(nearest)
+
+
+def _or_present(save: SaveEvidence, bases: Sequence[Candidate], pool: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The bases, and the present version too if the text may be an edit of that which sets something back.
+
+    Not for a writer with evidence of its own: vim reads the present version to copy it as a backup, and saves
+    a buffer of an older one.
+    """
+    if save.opened or _common(bases, [save.present]) or save.present.said_ns > save.typed.said_ns:
+        return bases
+    return [*bases, *_common(pool, [save.present])]
 
 
 def _with_bases(save: SaveEvidence, bases: Sequence[Candidate]) -> Decision:
@@ -157,7 +179,7 @@ def _with_bases(save: SaveEvidence, bases: Sequence[Candidate]) -> Decision:
     if all(base.text == save.present.text for base in bases):
         return TAKE
     if all(base.text == save.typed.text for base in bases):
-        return NOTHING
+        return NOTHING if save.opened or save.pinned is not None else _old_version(save, bases[0])
     return Decision("merge", tuple(bases))
 
 

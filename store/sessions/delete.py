@@ -128,20 +128,21 @@ class DeleteOperations:
     ) -> None:
         row = self.core.index.find(location)
         title = row.entry.title if row else None
-        part = to_trash(location, "deleted", moved=[each.dir for each in moved], title=title, numbered=True)
+        part = to_trash(location, trash.SESSION_DELETED, moved=[each.dir for each in moved], title=title, numbered=True)
         commit = Commit(location, part.files, part.moves, part.dirs, touched=deleted, whole_tree=True, agreed=agreed)
         self.core.journal.run(commit, IndexRefresh(gone=deleted))
-        for each in deleted:
+        for each in deleted if not agreed else ():  # another host knows nothing of a text that was rejected here
             Rejects(self.core.disk).clear_all(each)
         self.core.on_commit()
 
     # -- undelete ----------------------------------------------------------------------------------
 
     @repeats
-    def undelete(self, name: str) -> list[Location]:
+    def undelete(self, name: str, *, displace: bool = True) -> list[Location]:
         """Restore the contents of a trash slot.
 
-        Raises AlreadyExists if an original path is in use.
+        Raises AlreadyExists if an original path is in use. A file there is moved to the trash
+        instead, unless `displace` is False.
         """
         self.core.check_writable()
         slot = next((d for d in trash.list_slots(self.core.disk) if d.name == name), None)
@@ -151,15 +152,15 @@ class DeleteOperations:
         if not restored:
             raise NotFound(f"{name!r} in the trash does not belong to a session; nothing was restored")
         with self.core.locked_tree(restored[0].root):
-            self._restore(slot, restored)
+            self._restore(slot, restored, displace=displace)
         return restored
 
-    def _restore(self, slot: TrashSlot, restored: list[Location]) -> None:
+    def _restore(self, slot: TrashSlot, restored: list[Location], *, displace: bool) -> None:
         displaced: list[str] = []
         for original, _ in slot.moves:
             self._require_parent_session(original)
             info = self.core.disk.stat(original)
-            if info is not None and stat.S_ISREG(info.st_mode):
+            if info is not None and stat.S_ISREG(info.st_mode) and displace:
                 displaced.append(original)
             elif info is not None and not self._has_no_files(original):
                 raise AlreadyExists(f"{original} exists again; move it away first")
@@ -171,7 +172,9 @@ class DeleteOperations:
         moves = [*part.moves, *back]
         commit = Commit(restored[0], part.files, moves, dirs, touched=restored, whole_tree=True, label="restored")
 
-        self.core.journal.run(commit, IndexRefresh(restored))
+        files = {original for original, kept in slot.moves if self.core.disk.stat_file(kept) is not None}
+        # A foreign file directly in sessions/ has the path of a session, but it is a file.
+        self.core.journal.run(commit, IndexRefresh([each for each in restored if each.dir not in files]))
         try:
             self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
         except OSError as error:  # everything is restored; the empty slot expires
@@ -192,7 +195,7 @@ class DeleteOperations:
             return
         above = place[0] if place[1] else Location(place[0].root)
         is_itself = not place[1] and place[0].child is None
-        in_trash = any(d.session_id == str(above) and d.what == "deleted" for d in trash.list_slots(self.core.disk))
+        in_trash = any(d.session_id == str(above) and d.is_session for d in trash.list_slots(self.core.disk))
         if not is_itself and in_trash and self.core.disk.stat(above.path(layout.SESSION)) is None:
             raise NotFound(f"{original} belongs to session {above}, which was deleted; restore it first")
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from store.disk.trash import FILE_DELETIONS, FILE_REPLACED, TrashSlot
+from store.disk.trash import FILE_DELETIONS, FILE_REPLACED, HIDDEN_DELETED, LOG_REPLACED, TrashSlot
 from store.errors import NotFound
 from store.sessions.match_name import match_name, match_one
 
 PAUSE_NS = 10 * 10**9  # longest time between two unlinks of one `rm -r`, on a slow machine
-_WHOLE = "deleted"  # a session's directory
 _SINGLE = ("document deleted", *FILE_DELETIONS)  # a file in it
-# Reasons of slots whose files were replaced by better ones. A session's name never selects them.
-_REPLACED = (
-    *(FILE_REPLACED, "displaced", "replaced by a restore", "leftover"),
+# Reasons of slots whose files were replaced by better ones, or which nobody misses. A session's
+# name never selects them.
+_NEVER_BY_NAME = (
+    HIDDEN_DELETED,
+    *(FILE_REPLACED, LOG_REPLACED, "displaced", "replaced by a restore", "leftover"),
     *("bad sidecar", "sidecar replaced", "unreadable record replaced"),
 )
 
@@ -33,6 +34,11 @@ class DeletionGroup(NamedTuple):
         return self.slots[0]
 
     @property
+    def is_session(self) -> bool:
+        """Whether a session was deleted, with its files, and not only files of it."""
+        return self.last.is_session
+
+    @property
     def paths(self) -> list[str]:
         return [original for slot in self.slots for original, _ in slot.moves]
 
@@ -41,9 +47,9 @@ class DeletionGroup(NamedTuple):
         """Description of the deletion, with the numbers of children and files that belong to it."""
         if len(self.slots) == 1:
             return self.last.what
-        if self.last.what != _WHOLE:
+        if not self.is_session:
             return f"{len(self.slots)} files deleted"
-        children = sum(slot.what == _WHOLE for slot in self.slots[1:])
+        children = sum(slot.is_session for slot in self.slots[1:])
         files = sum(slot.what in FILE_DELETIONS for slot in self.slots)
         counts = ((children, "child" if children == 1 else "children"), (files, "file" if files == 1 else "files"))
         along = " and ".join(f"{count} {noun}" for count, noun in counts if count)
@@ -69,20 +75,39 @@ def _groups_of_tree(slots: list[TrashSlot]) -> Iterator[DeletionGroup]:
 
 
 def _same_burst(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[TrashSlot]:
-    """Deletions in the same session, and below it, that precede `last` without a pause."""
-    if last.what != _WHOLE and last.what not in _SINGLE:
+    """Deletions in the same session, and below it, that precede `last` without a pause.
+
+    A session can be deleted, created again and deleted again within seconds. What is older than
+    the earlier deletion belongs to the earlier session, even if the names are the same.
+    """
+    if not last.is_session and last.what not in _SINGLE:
         return
-    is_whole, before_ns = last.what == _WHOLE, last.deleted_at_ns
+    is_whole, before_ns = last.is_session, last.deleted_at_ns
+    seen = {original for original, _ in last.moves}
+    replaced: set[str] = set()  # children whose older slots belong to a child of the same name
     for slot in older:
-        is_below = is_whole and slot.session_id.startswith(f"{last.session_id}/")
+        if slot.is_session and _is_in(last.session_id, slot.session_id):
+            return
+        is_below = is_whole and _is_in(slot.session_id, last.session_id)
         if slot.session_id != last.session_id and not is_below:
             continue
-        if slot.what not in _SINGLE and (slot.what != _WHOLE or not is_below):
+        if slot.what not in _SINGLE and (not slot.is_session or not is_below):
             continue
         if before_ns - slot.deleted_at_ns > PAUSE_NS:
             return
+        originals = {original for original, _ in slot.moves}
+        if slot.is_session and originals & seen:
+            replaced.add(slot.session_id)
+        if slot.session_id in replaced or originals & seen:
+            continue
+        seen |= originals
         before_ns = slot.deleted_at_ns
         yield slot
+
+
+def _is_in(session_id: str, above: str) -> bool:
+    """Whether a session is `above` or one of its descendants."""
+    return session_id == above or session_id.startswith(f"{above}/")
 
 
 def find_deletion(groups: Sequence[DeletionGroup], name: str) -> DeletionGroup:
@@ -98,7 +123,7 @@ def find_deletion(groups: Sequence[DeletionGroup], name: str) -> DeletionGroup:
         if name == slot.name or name in (original for original, _ in slot.moves):
             return DeletionGroup((slot,))
     if name.strip():
-        deleted = [group for group in groups if group.last.what not in _REPLACED]
+        deleted = [group for group in groups if any(slot.what not in _NEVER_BY_NAME for slot in group.slots)]
         found = match_one(name, deleted, _session_id, _title)
         if found is not None:
             return found

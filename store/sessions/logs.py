@@ -7,7 +7,10 @@ cut short by a crash keeps its number and is skipped by readers.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,10 +20,14 @@ import orjson
 import pydantic
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.to_trash import is_worth_keeping
+from store.commit.to_trash import NOTHING_KEPT, TrashPart, deletion_reason, is_worth_keeping, to_trash
+from store.commit.write_request import UnfinishedCommit
 from store.disk import append_log
+from store.disk.file import NewFile
+from store.disk.trash import LOG_REPLACED
 from store.documents import json_text
 from store.documents.document import type_problem
 from store.errors import InvalidContent, NotFound, Problem
@@ -60,16 +67,62 @@ class Logs:
         self.core.on_commit()
         return True
 
-    def remove_log(self, location: Location, path: str) -> None:
-        """Move a log to the trash; erase it if it is not worth keeping."""
+    def remove_log(self, location: Location, path: str, why: str = "log deleted") -> None:
+        """Move a log, or a file that is not the store's, to the trash.
+
+        It is erased if it is not worth keeping.
+        """
         with self.core.locked(location):
             info = self.core.disk.stat(path)
             if info is None:
                 raise NotFound(f"{path} does not exist")
             if is_worth_keeping(path, info):
-                self.commits.move_to_trash(location, path, "log deleted", "log")
+                self.commits.move_to_trash(location, path, deletion_reason(path, why), "log")
             else:
                 self.commits.discard(location, [path], "log")
+
+    def replace_log(self, location: Location, source: str, path: str) -> None:
+        """Rename a file to the name of a log. A log that it replaces goes to the trash.
+
+        Lines that a descriptor of the old log still appends in the home are added to the file in the trash.
+        """
+        with self.core.locked(location):
+            part = self._replaced(location, path)
+            commit = Commit(location, part.files, [(source, path)], dirs=part.dirs, links=part.links)
+            self.commits.run(commit, None, "log")
+
+    def truncate_log(self, location: Location, path: str, fd: int, size: int) -> None:
+        """Truncate a log that is open as `fd`. The trash gets a copy with all of its lines first.
+
+        Not on a full disk: the user is making room.
+        """
+        with self.core.locked(location):
+            info, named = os.fstat(fd), self.core.disk.stat(path)
+            if named is not None and named.st_ino == info.st_ino and size < info.st_size:
+                part = self._replaced(location, path)
+                mode = stat.S_IMODE(info.st_mode)
+                copies = [
+                    NewFile(kept, self.core.disk.iter_chunks(log), None, info.st_mtime_ns, mode)
+                    for log, kept in part.links
+                ]
+                if copies:
+                    self._keep(Commit(location, [*copies, *part.files], dirs=part.dirs))
+            os.ftruncate(fd, size)
+
+    def _keep(self, commit: Commit) -> None:
+        try:
+            self.commits.run(commit, None, "log")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, UnfinishedCommit):
+                raise
+
+    def _replaced(self, location: Location, path: str) -> TrashPart:
+        """The part of a commit that keeps the log it replaces."""
+        info = self.core.disk.stat(path)
+        if info is None or not is_worth_keeping(path, info):
+            return NOTHING_KEPT
+        row = self.core.index.find(location)
+        return to_trash(location, LOG_REPLACED, linked=[path], title=row.entry.title if row else None)
 
 
 def _log_line(record: str | dict[str, Any], name: str) -> bytes:

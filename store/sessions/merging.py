@@ -9,9 +9,10 @@ with the draft.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import apsw
@@ -23,11 +24,12 @@ from store.disk.file import File, Stamp
 from store.documents import json_text
 from store.documents.document import Document
 from store.documents.json_splice import same
-from store.documents.merge import UPDATED_AT, merge_documents, merge_objects
+from store.documents.merge import UPDATED_AT, Merge, MergeConflict, merge_documents, merge_objects
 from store.documents.sidecar import AUTHORITY, apply_changes_to_sidecar
 from store.errors import Conflict, InvalidContent, StoreError
 from store.history.versions import lineage_path
 from store.model.timestamp import Timestamp
+from store.path_kinds import PathKind
 from store.sessions.base_of_save import Candidate, Decision, decide
 from store.sessions.save_candidates import CandidateSearch, text_of
 
@@ -78,7 +80,7 @@ class Merging:
                 return Resolution(raw)
             decision = decide(known)
             if decision.action == "merge":
-                resolution = _merged_object(decision.bases[0], request, raw, current)
+                resolution = _merged_object(decision.bases, request, raw, current)
             else:
                 resolution = self._applied(decision, request, raw)
             return resolution._replace(base=_base_of(decision, current))
@@ -159,10 +161,7 @@ def _merged(bases: Sequence[Candidate], request: WriteRequest, typed: Document, 
     """The merge of a document with each base, which must agree."""
     path = request.target.path
     theirs = json_text.parse(current.data, path)
-    merges = [merge_documents(base.data, typed.data, theirs, path) for base in bases]
-    if any(not same(_timeless(merge.data), _timeless(merges[0].data)) for merge in merges):
-        raise _stale(request, "and it is not clear which of several versions this one was edited from")
-    merge = merges[0]
+    merge = _agreed(request, [partial(merge_documents, base.data, typed.data, theirs, path) for base in bases])
     if same(_timeless(merge.data), _timeless(theirs)):  # perhaps nothing is left to do
         updated_at = Timestamp(theirs[UPDATED_AT])
         unchanged = merge_documents(bases[0].data, typed.data, theirs, path, updated_at=updated_at)
@@ -171,13 +170,29 @@ def _merged(bases: Sequence[Candidate], request: WriteRequest, typed: Document, 
     return Resolution(merge.render(typed.raw, current.data), is_merged=True)
 
 
-def _merged_object(base: Candidate, request: WriteRequest, raw: bytes, current: File) -> Resolution:
+def _merged_object(bases: Sequence[Candidate], request: WriteRequest, raw: bytes, current: File) -> Resolution:
     path = request.target.path
-    values = [json_text.parse_value(text, path) for text in (base.text, raw, current.data)]
-    if not all(isinstance(value, dict) for value in values):
+    ours, theirs, *values = (
+        json_text.parse_value(text, path) for text in (raw, current.data, *(b.text for b in bases))
+    )
+    if not all(isinstance(value, dict) for value in (ours, theirs, *values)):
         raise _stale(request, "and only JSON objects can be merged")
-    merged = merge_objects(values[0], values[1], values[2], path).render(raw, current.data)
+    merge = _agreed(request, [partial(merge_objects, base, ours, theirs, path) for base in values])
+    merged = merge.render(raw, current.data)
     return Resolution(None) if merged == current.data else Resolution(merged, is_merged=True)
+
+
+def _agreed(request: WriteRequest, attempts: Sequence[Callable[[], Merge]]) -> Merge:
+    """The merge with any of several possible bases. Raises Conflict if it matters which one it is."""
+    try:
+        merges = [attempt() for attempt in attempts]
+    except MergeConflict as error:
+        if len(attempts) == 1:
+            raise
+        raise _not_clear(request) from error
+    if any(not same(_timeless(merge.data), _timeless(merges[0].data)) for merge in merges):
+        raise _not_clear(request)
+    return merges[0]
 
 
 def _timeless(document: dict[str, Any]) -> dict[str, Any]:
@@ -206,11 +221,20 @@ def _refusing(request: WriteRequest) -> Iterator[None]:
 
 def _refusal(request: WriteRequest, decision: Decision) -> Conflict:
     location = request.target.location
-    if decision.number is None:
+    if decision.number is None or request.target.kind is not PathKind.DOCUMENT:
         return _stale(request, f"and this text cannot be merged with it: {decision.reason}")
     return Conflict(
         f"{request.target.path}: this is version {decision.number}, byte for byte, and others have saved since; "
         f"the newer version is kept. `grovefs revert {location}@{decision.number}` brings this one back"
+    )
+
+
+def _not_clear(request: WriteRequest) -> Conflict:
+    path, name = request.target.path, request.target.name
+    return Conflict(
+        f"{path}: it is not clear whether this text was made before the present version, or sets something back; the "
+        f"present version is kept. To set something back, write the text next to it and rename it "
+        f"(`jq … {name} > new && mv new {name}`), or use `grovefs edit`"
     )
 
 

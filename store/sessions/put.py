@@ -262,12 +262,11 @@ def _new_side(
 
 def _reject_stale(request: WriteRequest, pair: DocumentPair) -> None:
     """Compare the written document only: a change of the other one is not a conflict."""
-    base = request.base
-    if base is None:
-        return
-    is_main = request.target.name == layout.SESSION
-    was, now = (base.main, pair.version.main) if is_main else (base.side, pair.version.side)
-    if was != now:
+    is_main, base = request.target.name == layout.SESSION, request.base
+    now = pair.version.main if is_main else pair.version.side
+    if now is not None and request.is_outdated(now):
+        raise stale_error(request.target.path)
+    if base is not None and now != (base.main if is_main else base.side):
         raise stale_error(request.target.path)
 
 

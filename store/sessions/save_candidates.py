@@ -44,7 +44,7 @@ class CandidateSearch:
         pinned = self._pinned()
         opened = [*self._opened(writer)] if writer is not None and pinned is None else []
         is_known = writer is not None and not opened and not self._was_absent()
-        relatives = self._had_by_relatives(writer) if writer is not None and is_known else []
+        relatives = self._read_by_relatives(writer) if writer is not None and is_known else []
         same_time = [c for c in opened if c.said_ns == self.typed.said_ns]
         if self.said_ns is None:
             same_time = []
@@ -56,6 +56,8 @@ class CandidateSearch:
             same_time,
             opened,
             relatives,
+            near_relatives=[c for c in relatives if writer is not None and c.stamp in writer.near_relatives],
+            is_present_theirs=writer is not None and self.current.stamp in writer.saved_by_relatives,
             is_incomplete=self.is_incomplete,
             pinned=pinned,
             own_last=self._own_last(writer, opened),
@@ -153,8 +155,8 @@ class CandidateSearch:
                 yield self._draft(draft)
         yield from self._versions(writer.opened)
 
-    def _had_by_relatives(self, writer: Writer) -> list[Candidate]:
-        """What relatives had. One of several that is not kept tells nothing: its text may be stored already."""
+    def _read_by_relatives(self, writer: Writer) -> list[Candidate]:
+        """What relatives read. One of several that is not kept tells nothing: its text may be stored already."""
         found = [candidate for stamp in writer.relatives if (candidate := self._find(stamp)) is not None]
         self.is_incomplete = self.is_incomplete or (bool(writer.relatives) and not found)
         return found

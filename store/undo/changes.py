@@ -49,6 +49,11 @@ class DocumentChanges:
     def is_empty(self) -> bool:
         return not self.members and not self.messages
 
+    def without(self, *names: str) -> DocumentChanges:
+        """The same without these members of the document."""
+        members = tuple(member for member in self.members if member.path[:1] not in {(name,) for name in names})
+        return DocumentChanges(members, self.messages)
+
 
 def compare(old: Any, new: Any) -> DocumentChanges:
     """Compare two parsed documents."""

@@ -26,7 +26,7 @@ SHORT_CONTEXT, SHORT_PIECE = 6, 24  # characters around a change, and of one cha
 MAX_OPENING = 100  # characters shown of an added or removed message
 
 # Follow from other changes; named only if nothing else changed.
-_FOLLOWING = {"updated_at", "title_version", "metadata_version"}
+FOLLOWING = {"updated_at", "title_version", "metadata_version"}
 _MARKS = {"added": "+", "removed": "-", "changed": "~", "moved": "↕"}
 
 
@@ -51,7 +51,7 @@ def _count(event: str, number: int) -> str:
 
 
 def _noteworthy(changes: DocumentChanges) -> list[MemberChange]:
-    members = [member for member in changes.members if member.path[:1] not in {(name,) for name in _FOLLOWING}]
+    members = list(changes.without(*FOLLOWING).members)
     return members or ([] if changes.messages else list(changes.members))
 
 

@@ -12,10 +12,11 @@ import orjson
 from store import layout
 from store.history.versions import VersionTexts
 from store.undo.changes import DocumentChanges, compare, compare_sessions
-from store.undo.changes_in_words import ChangeLine, as_json, describe, summarize, summarize_text, unified
+from store.undo.changes_in_words import FOLLOWING, ChangeLine, as_json, describe, summarize, summarize_text, unified
 from store.undo.word_diff import Piece
 
 NOTHING = VersionTexts(None, None)
+_IDENTITY = ("id", "root_session_id", "parent_session_id")  # change with the name of a session
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,29 @@ class Difference:
             return f"{created}{self._size()}"
         if self.changes is None:
             return summarize_text(_text(self.old.main), _text(self.new.main)) or "white space"
-        return summarize(self.changes) or "layout only"
+        return summarize(self.changes) or self._side_only() or "layout only"
+
+    def noted(self, note: str) -> str:
+        """The same for a version of which more is known than its texts say: `cleared`, `restored`."""
+        if self.changes is None or None in (self.old.main, self.new.main):
+            return f"{note}: {self.summary()}"
+        rest = summarize(self.changes.without(*FOLLOWING))
+        return f"{note}: {rest}" if rest else note
+
+    def renamed(self) -> str:
+        """The same for a rename: the new id is known to everyone who asks, the old one is not."""
+        changes = self.changes or DocumentChanges()
+        old = next((str(member.old) for member in changes.members if member.path == ("id",)), None)
+        if old is None:
+            return self.noted("moved")
+        rest = summarize(changes.without(*_IDENTITY, *FOLLOWING))
+        return f"renamed from {old}" + (f": {rest}" if rest else "")
+
+    def _side_only(self) -> str:
+        """`rm -r` in a mount removes the sidecar before session.json."""
+        if (self.old.side is None) == (self.new.side is None):
+            return ""
+        return f"{'removed' if self.new.side is None else 'added'} {layout.RUNTIME}"
 
     def _without_main(self) -> str:
         """`cp -r` and other programs may write the sidecar of a session before its session.json."""

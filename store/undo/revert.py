@@ -1,7 +1,7 @@
 """Revert: commit a past version again, as a new version.
 
-Both documents of a session are committed together. The session keeps its present identity, see
-`renewal`. Nothing is lost: the version that is replaced stays in the history.
+Both documents of a session are committed together, with the attachments they show that are in the trash. The session
+keeps its present identity, see `renewal`. Nothing is lost: the version that is replaced stays in the history.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from store.history.versions import SavedVersion, VersionTexts, is_session_dir
 from store.layout import Location
 from store.namespace.namespace import Namespace
 from store.path_kinds import classify_path
+from store.undo.attachments_of_past import from_trash
 from store.undo.renewal import PresentSession, RenewedSession, is_same_but_for_time, renew_session
 
 
@@ -66,7 +67,10 @@ class RevertOperation:
             return False
         record = sidecar.overlay(renewed.main.record, renewed.side.record)
         side = renewed.side.raw
-        self.commits.commit_session(pair, renewed.main, record, side, "saved", label="reverted", note=note)
+        attached = [*from_trash(self.core.disk, pair.location, record)]
+        self.commits.commit_session(
+            pair, renewed.main, record, side, "saved", kept=attached, label="reverted", note=note
+        )
         for name in layout.DOCUMENTS:
             self.names.rejects.clear(path, name)
         return True

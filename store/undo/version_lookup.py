@@ -33,7 +33,20 @@ class VersionLookup:
         if self._is_id(text):
             return self.path_of(text), None
         name, version = split_version(text)
-        return self.path_of(name), version
+        try:
+            return self.path_of(name), version
+        except NotFound:
+            self._check_version(text)
+            raise
+
+    def _check_version(self, text: str) -> None:
+        """Raise InvalidName if a text is the name of a session, @, and something that is not a version."""
+        name, _, version = text.rpartition("@")
+        try:
+            NameResolver(self.core).resolve(name)
+        except (NotFound, InvalidName):
+            return
+        parse_version(version, now_ns())
 
     def _is_id(self, text: str) -> bool:
         try:
@@ -161,8 +174,9 @@ def _summary(version: SavedVersion, found: Difference) -> str:
     named = version.note or (version.what if version.what in _NAMED else "")
     if not named:
         return found.summary()
-    is_back = version.number > 1 and found.old.main is None and found.new.main is not None
-    return found.summary(created=named) if is_back else f"{named}: {found.summary()}"
+    if version.number > 1 and found.old.main is None and found.new.main is not None:
+        return found.summary(created=named)
+    return found.renamed() if named == "moved" else found.noted(named)
 
 
 def _location(path: str) -> layout.Location:

@@ -85,6 +85,7 @@ class Mailboxes:
         box = Mailbox(self.core, self.commits, place.location)
         part = place.location.part(layout.MAILBOX)
         with box.locked():
+            box.require_owner()
             return self.commits.put_file(part, request, raw, "mail")
 
     def announce(self, owner: Location) -> None:
@@ -125,7 +126,7 @@ class Mailbox:
         raw = message.render()
         parse_message(raw, path, limit=self.core.limit_bytes)  # as its reader does
         with self.locked():
-            self._require_owner()
+            self.require_owner()
             self.commit([NewFile(path, [raw], self.core.disk.read(path))])
         return path
 
@@ -211,7 +212,7 @@ class Mailbox:
             if left <= 0:
                 return False
             with self.locked():  # otherwise a deletion in between would leave an empty directory
-                self._require_owner()
+                self.require_owner()
                 self.core.disk.make_dirs(f"{self.dir}/{MAIL_NEW}")
             directory = self.core.home / self.dir / MAIL_NEW
             wait_for_change(directory, min(left, MAX_WAIT_S), unless=lambda: not self.is_empty())
@@ -325,6 +326,6 @@ class Mailbox:
             return []
         return [f"{self.dir}/{box}/{entry.name}" for entry in entries if is_message_name(entry.name)]
 
-    def _require_owner(self) -> None:
+    def require_owner(self) -> None:
         if self.owner.is_session and self.core.disk.stat(self.owner.path(layout.SESSION)) is None:
             raise NotFound(f"session {self.owner} was deleted, and its mailbox with it")

@@ -361,6 +361,8 @@ class Projects:
         base = request.checked_base
         if base is not None and base.main != (present.stamp if present else None):
             raise stale_error(path)
+        if present is not None and request.is_outdated(present.stamp):
+            raise stale_error(path)
         mtime_ns = request.mtime_ns if request.mtime_ns is not None else time.time_ns()
         files = [] if is_same else [replace(request, mtime_ns=mtime_ns).new_file(raw, present)]
         files += others

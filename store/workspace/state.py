@@ -23,7 +23,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import UNREADABLE
 from store.commit.to_trash import to_trash
-from store.commit.write_request import PutResult, WriteRequest
+from store.commit.write_request import PutResult, WriteRequest, require_directory
 from store.disk.file import DirEntry, File
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, Problem
@@ -151,6 +151,8 @@ class State:
         with self.core.locked(place.location):
             if request.appended is not None:  # a new version of the text as it is now, with more at its end
                 present = self._read(place.path)
+                if present is None:
+                    require_directory(self.core.disk, place.path)
                 raw = (present.data if present else b"") + raw
                 json_text.check_size(len(raw), place.path, self.core.limit_bytes)
                 request = replace(request, content=raw, base=None, appended=None)
@@ -166,7 +168,7 @@ class State:
         resolution = merging.resolve_object(request, raw, present)
         if resolution.raw is None:
             return PutResult(False, merging.keep_draft(request, raw))
-        checked = replace(request, base=None)
+        checked = replace(request, base=None, writer=None)
         if not resolution.is_merged:
             return PutResult(self._put_file(checked, raw), base=resolution.base)
         self._put_file(replace(checked, content=resolution.raw, mtime_ns=None), resolution.raw)

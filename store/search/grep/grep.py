@@ -36,6 +36,12 @@ _MAX_SHARE = 0.5  # of all files: above, walking is cheaper than selecting
 _ALWAYS_WORTH = 50  # files, whatever their share
 
 
+def lacks_pattern(line: list[bytes]) -> bool:
+    """Whether only the pattern is missing. Everything else that is wrong is reported by grep."""
+    options = parse(line)
+    return options.is_understood and options.is_complete and not options.has_pattern and b"-V" not in line
+
+
 def commands(options: GrepOptions, files: Sequence[bytes] | None) -> list[list[bytes]]:
     """The grep commands to run, in order. `files` None means all files."""
     if files is None:

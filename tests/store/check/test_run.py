@@ -147,7 +147,7 @@ def test_lost_session_json_stays_damage(opened: Store) -> None:
 
 
 def test_deleted_session_json_is_not_lost(opened: Store) -> None:
-    """Whoever deletes it in a mount wants that; it is in the trash."""
+    """A session.json that was deleted in a mount is in the trash: nothing is damaged."""
     opened.names.remove_file(classify_path("sessions/s2/session.json"))
     report = opened.check()
     assert report.is_clean

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from store import Location, Store
-from store.commit.to_trash import NOTHING_KEPT, to_trash
+from store.commit.to_trash import NOTHING_KEPT, deletion_reason, is_worth_keeping, to_trash
 from store.commit.write_request import WriteRequest
 from store.disk.file import File, Stamp, Temp
+from store.disk.trash import HIDDEN_DELETED
 from store.path_kinds import classify_path
 from tests.builders import make_session
 
@@ -38,6 +40,19 @@ def test_numbered_files_may_have_equal_names() -> None:
 def test_without_files_there_is_no_slot() -> None:
     """An empty slot would stay in the trash for a week."""
     assert to_trash(LOCATION, "displaced") == NOTHING_KEPT
+
+
+def test_swap_files_are_not_worth_keeping(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "empty").touch()
+    info = (tmp_path / "file").stat()
+    for name in (".x.swp", ".x.swo", ".x.kate-swp", ".~lock.x.odt#", "session.json~"):
+        assert not is_worth_keeping(f"sessions/s1/{name}", info), name
+    for name in (".env", "x~", ".swp", "x.swp", ".import.json"):
+        assert is_worth_keeping(f"sessions/s1/attachments/{name}", info), name
+    assert not is_worth_keeping("sessions/s1/attachments/x", (tmp_path / "empty").stat())
+    assert deletion_reason("a/.env", "log deleted") == deletion_reason("a/x~", "log deleted") == HIDDEN_DELETED
+    assert deletion_reason("a/.import.json", "log deleted") == "log deleted"
 
 
 def test_a_deleted_file_named_info_json_can_be_restored(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from store.disk.file_io import CHUNK_BYTES, iter_chunks, replace_file, write_all
+from store.disk.file_io import CHUNK_BYTES, copy_file, iter_chunks, replace_file, write_all
 
 
 @contextmanager
@@ -65,3 +66,27 @@ def test_failed_replace_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [None, errno.EXDEV])
+def test_copied_file_keeps_its_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int | None) -> None:
+    """Also where the filesystem cannot copy by itself. Only the first bytes are copied."""
+
+    def fail(*_arguments: int) -> int:
+        assert error is not None
+        raise OSError(error, os.strerror(error))
+
+    if error is not None:
+        monkeypatch.setattr(os, "copy_file_range", fail)
+    with (
+        opened(tmp_path / "one", os.O_RDWR | os.O_CREAT) as one,
+        opened(tmp_path / "two", os.O_RDWR | os.O_CREAT) as two,
+    ):
+        os.pwrite(one, b"begin", 0)
+        os.pwrite(one, b"middle", 64 << 20)
+        os.ftruncate(one, 128 << 20)
+        copy_file(one, two, (64 << 20) + 3)
+        info = os.fstat(two)
+        assert info.st_size == (64 << 20) + 3
+        assert info.st_blocks * 512 < 1 << 20
+        assert (os.pread(two, 5, 0), os.pread(two, 9, 64 << 20)) == (b"begin", b"mid")

@@ -87,7 +87,7 @@ def test_conflict_is_kept_and_says_what_to_do(names: Namespace) -> None:
     with pytest.raises(Conflict):
         names.commit(WriteRequest(PLACE, raw))
     assert kept(names, "session.json.rejected") == raw
-    assert b"Another writer saved a newer version" in kept(names, "session.json.error")
+    assert b"Read the present version and repeat your change" in kept(names, "session.json.error")
 
 
 def test_changed_save_clears_rejects_and_an_identical_one_does_not(names: Namespace) -> None:

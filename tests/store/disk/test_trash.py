@@ -10,6 +10,7 @@ import pytest
 
 from store import Session, Store
 from store.commit.write_request import WriteRequest
+from store.disk.trash import HIDDEN_DELETED
 from store.path_kinds import classify_path
 from store.sessions.deletions import group_deletions
 from tests.builders import make_session
@@ -38,12 +39,14 @@ def test_attachments_and_logs_can_be_restored(store: Store) -> None:
 
 
 def test_temp_files_of_editors_are_not_kept(store: Store) -> None:
+    """A backup is kept: it is the last copy of the old text. The name of the session does not select it."""
     store.save(make_session("s1"))
     for name in (".draw.png.swp", "draw.png~", "4913"):
         place = classify_path(f"sessions/s1/attachments/{name}")
         store.names.commit(WriteRequest(place, b"" if name == "4913" else b"x"))
         store.names.remove_file(place)
-    assert store.trash.deleted() == []
+    (slot,) = store.trash.deleted()
+    assert (slot.what, slot.moves[0][0]) == (HIDDEN_DELETED, "sessions/s1/attachments/draw.png~")
 
 
 @pytest.mark.parametrize("name", ["attachments/big.bin", "token-usage.jsonl"])

@@ -159,6 +159,19 @@ def test_true_is_not_one() -> None:
     assert not alike(ABSENT, None)
 
 
+def test_a_changed_digit_of_a_long_integer_is_a_change() -> None:
+    """Both integers are the same double, but neither is that double: nobody has rounded."""
+    typed = 1234567890123456788
+    base, theirs = document(b=1234567890123456789, c=2), document(b=1234567890123456789, c=3)
+    result = merge_documents(base, document(b=typed, c=2), theirs, "x").data
+    assert (result["b"], result["c"]) == (typed, 3)
+    for rounded in (1234567890123456768, 1234567890123456800, 1.2345678901234568e18):  # C, jq 1.6, jq 1.5
+        result = merge_documents(base, document(b=rounded, c=2, title="T"), theirs, "x").data
+        assert (result["b"], result["c"], result["title"]) == (1234567890123456789, 3, "T")
+    assert not alike(10**400, 10**400 + 1)
+    assert not alike(10**400, 1.0)
+
+
 # -- messages --------------------------------------------------------------------------------------
 
 

@@ -152,6 +152,49 @@ def test_versions_are_found_by_updated_at_and_by_stamp(store: Store) -> None:
     assert kinds(store, "sessions/s1") == ["saved", "appended"]
 
 
+@pytest.mark.parametrize("name", ["session.json", "runtime.json"])
+def test_the_present_version_is_found_without_reading_all_others(store: Store, name: str) -> None:
+    """The work of a save does not grow with the number of versions, by the instructions that SQLite executes."""
+    history = history_of(store)
+
+    def instructions() -> int:
+        stamp = store._core.disk.stamp(f"sessions/s1/{name}")
+        assert stamp is not None
+        counted: list[None] = []
+
+        def count() -> bool:
+            counted.append(None)
+            return False  # go on
+
+        history.database.reader.set_progress_handler(count, 1)
+        found = history.with_stamp("sessions/s1", name, stamp)
+        history.database.reader.set_progress_handler(None)
+        assert found is not None
+        assert found.number == newest(store, "sessions/s1").number
+        return len(counted)
+
+    store.save(make_session("s1"))
+    few = instructions()
+    for number in range(60):
+        append(store, "s1", f"text {number}")
+    assert instructions() < 2 * few
+
+
+def test_the_present_version_is_the_one_that_changed_the_document(store: Store) -> None:
+    """Later versions, which changed only the sidecar, say nothing of session.json."""
+    store.save(make_session("s1"))
+    session = store.load("s1")
+    assert session is not None
+    session.last_run_status = "completed"
+    store.save_runtime(session)
+    for name, number in (("session.json", 1), ("runtime.json", 2)):
+        stamp = store._core.disk.stamp(f"sessions/s1/{name}")
+        assert stamp is not None
+        found = history_of(store).with_stamp("sessions/s1", name, stamp)
+        assert found is not None
+        assert found.number == number
+
+
 def test_a_long_run_of_steps_gets_a_new_whole_text(store: Store) -> None:
     """So that reading any version takes bounded time."""
     store.save(make_session("s1"))

@@ -40,7 +40,19 @@ def test_newer_version_is_not_exchanged_away(store: Store, monkeypatch: pytest.M
         store.moves.exchange(DOCUMENT, DRAFT)
     assert (store.home / DOCUMENT.path).read_bytes() == newer
     assert (store.home / DRAFT.path).read_bytes() == draft
-    assert not (store.home / "sessions/root/.draft.old").exists()
+    assert not list((store.home / "sessions/root").glob(".*.old"))
+
+
+def test_exchange_keeps_the_files_of_the_user(store: Store) -> None:
+    draft, _ = drafted(store)
+    notes = store.home / "sessions/root/.draft.old"
+    notes.write_bytes(b"notes")
+    before = (store.home / DOCUMENT.path).read_bytes()
+    store.moves.exchange(DOCUMENT, DRAFT)
+    assert (store.home / DOCUMENT.path).read_bytes() == draft
+    assert (store.home / DRAFT.path).read_bytes() == before
+    assert notes.read_bytes() == b"notes"
+    assert list((store.home / "sessions/root").glob(".*.old")) == [notes]
 
 
 def test_file_created_before_the_current_version_is_rejected(store: Store) -> None:

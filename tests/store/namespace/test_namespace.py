@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,10 @@ from store import (
     Protected,
     Store,
 )
+from store.commit.core import Core
 from store.commit.write_request import WriteRequest
 from store.disk.file import Stamp
-from store.errors import MustBeCopied
+from store.errors import BambooAtWork, Busy, MustBeCopied, StoreError
 from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
 from store.path_kinds import PathInfo, PathKind, classify_path
@@ -55,6 +57,47 @@ def test_state_directory_cannot_be_renamed_to_a_project(store: Store, names: Nam
         with pytest.raises(MustBeCopied):
             store.moves.move(classify_path("state/facts"), classify_path(target))
     assert store.state.load_json("facts", "n") == {"x": "whale"}
+
+
+def test_version_committed_while_the_removal_waits_for_the_lock_is_not_removed(
+    store: Store, names: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, locked = Stamp.of((store.home / MAIN.path).stat()), Core.locked
+
+    def append_first(core: Core, location: Location) -> AbstractContextManager[None]:
+        monkeypatch.setattr(Core, "locked", locked)
+        store.append("s1", [Message.user("answered")])
+        return locked(core, location)
+
+    monkeypatch.setattr(Core, "locked", append_first)
+    names.remove_unchanged(MAIN, hidden)
+    assert [entry.id for entry in store.entries() if entry.id == "s1"] == ["s1"]
+    names.remove_unchanged(MAIN, Stamp.of((store.home / MAIN.path).stat()))
+    assert not (store.home / MAIN.path).exists()
+
+
+# -- rejected texts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [MAIN.path, "sessions/s1/attachments/a.txt", "state/facts/n.md"])
+@pytest.mark.parametrize("error", [BambooAtWork("at work"), Busy("locked")])
+def test_text_is_kept_if_the_home_cannot_be_changed_now(
+    store: Store, names: Namespace, monkeypatch: pytest.MonkeyPatch, path: str, error: StoreError
+) -> None:
+    """Rule 3: the file may have been opened before."""
+    place = classify_path(path)
+    store.state.save_markdown("facts", "n", "old")
+
+    def refuse() -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.names.core, "check_writable", refuse)
+        with pytest.raises(type(error)):
+            names.commit(WriteRequest(place, b"typed"))
+    kept = names.rejects.path(place.directory, f"{place.name}.rejected")
+    assert kept is not None
+    assert (store.home / kept).read_bytes() == b"typed"
 
 
 # -- kinds of paths --------------------------------------------------------------------------------

@@ -88,6 +88,12 @@ def test_row_5_holds_whatever_other_processes_read() -> None:
     assert save(V1.text, V2, same_time=[V1], relatives=[V1]).action == "refuse"
 
 
+def test_row_5_holds_for_documents_without_a_time() -> None:
+    """cp of a state document to a backup, a save by others, and cp back: it was dropped with success."""
+    assert save(V1.text, V2, relatives=[V1]).action == "refuse"
+    assert save(V1.text, V2, relatives=[V1], unlinked_first=True).action == "restore"
+
+
 def test_row_6_a_version_the_writer_had_comes_before_a_nearer_one() -> None:
     near = version(3, text("a", title="T"))
     edited = text("a", title="U")
@@ -117,6 +123,38 @@ def test_row_6_drafts_count_as_bases() -> None:
     """The second save of a merged buffer is compared with what was typed first."""
     first = draft(7, text("a", title="B"))
     assert bases(save(text("a", title="C"), V2, same_time=[V1, first], opened=[first], own_last=first)) == [first.key]
+
+
+def test_row_6_a_text_may_be_stale_or_set_something_back() -> None:
+    """Title A, then B, then A again: without evidence of the writer nobody knows whether A is an old text."""
+    older, present = version(3, text("a", title="A")), version(4, text("a", title="B"))
+    back = text("a", title="A", x=1)
+    assert bases(save(back, present, same_time=[older, present])) == [older.key, present.key]
+    assert bases(save(back, present, same_time=[older, present], relatives=[older, present])) == [
+        older.key,
+        present.key,
+    ]
+    assert bases(save(back, present, same_time=[older, present], relatives=[older])) == [older.key]
+    assert save(back, present, same_time=[older, present], relatives=[present]).action == "take"
+    later = text("a", title="A", x=1, at=LATER)
+    assert bases(save(later, present, relatives=[older, present])) == [older.key, present.key]
+
+
+def test_row_6_of_equally_near_versions_that_relatives_read_their_own_save_counts() -> None:
+    """A script sets the title again. If somebody else has set it meanwhile, it may be a clash."""
+    older, present = version(3, text("a", title="A")), version(4, text("a", title="B"))
+    read = {"same_time": [older, present], "relatives": [older, present]}
+    assert save(text("a", title="C"), present, **read, is_present_theirs=True).action == "take"
+    assert bases(save(text("a", title="C"), present, **read)) == [older.key, present.key]
+
+
+def test_row_6_of_equally_near_versions_the_nearest_relatives_know_more() -> None:
+    """`cat F | sed … > t && mv t F`, run by a program that has read an older version. Others saved the present one."""
+    older, present = version(3, text("a", title="A")), version(4, text("a", title="B"))
+    read = {"same_time": [older, present], "relatives": [older, present], "near_relatives": [present]}
+    assert save(text("a", title="C"), present, **read).action == "take"
+    back = text("a", title="A", x=1)
+    assert bases(save(back, present, **read)) == [older.key, present.key], "a text that is more like the older one"
 
 
 def test_row_6_too_many_candidates_are_a_refusal() -> None:

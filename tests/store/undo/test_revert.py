@@ -59,7 +59,7 @@ def test_a_rejected_text_goes_with_the_next_revert(store: Store, name: str) -> N
     kept = [f"{name}.error", f"{name}.rejected"]
     revert(store, "s1", 2)
     assert sorted(store.names.rejects.names("sessions/s1")) == kept
-    store.append("s1", [Message.user("by an agent, who has not seen the rejected text")])
+    store.append("s1", [Message.user("an agent has not seen the rejected text")])
     assert sorted(store.names.rejects.names("sessions/s1")) == kept
     revert(store, "s1", 1)
     assert store.names.rejects.names("sessions/s1") == {}
@@ -188,3 +188,15 @@ def test_a_session_without_sidecar_then_gets_one(store: Store, home: Path) -> No
     assert store.history.revert(first)
     assert read_json(directory / "runtime.json")["title"] == "bare"
     assert isinstance(store.load("s1"), Session)
+
+
+def test_attachments_come_back_from_the_trash(store: Store, home: Path) -> None:
+    """`clear` moves them there; a message of the past that shows one shows it again."""
+    store.save(make_session("s1"))
+    attachment = store.attach("s1", b"image", "image/png")
+    image = {"type": "image_url", "image_url": {"url": attachment.url}}
+    store.append("s1", [{"id": "m2", "role": "user", "content": "look", "content_parts": [image]}])
+    store.clear("s1")
+    assert list((home / "sessions/s1/attachments").iterdir()) == []
+    assert revert(store, "s1", 2)
+    assert [path.read_bytes() for path in (home / "sessions/s1/attachments").iterdir()] == [b"image"]

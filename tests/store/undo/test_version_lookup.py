@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, NotFound, Session, Store
+from store import InvalidName, Message, NotFound, Session, Store
 from store.history import thinning
 from store.path_kinds import classify_path
 from store.undo.versions_spec import local_text
@@ -98,8 +98,30 @@ def test_renames_and_forks_are_named(edited: Store) -> None:
     """The documents alone would not tell."""
     edited.rename("fix-login", "login")
     edited.fork("login", "second")
-    assert edited.history.summaries(edited.history.log("login", limit=1))[0].startswith("moved: ")
+    assert edited.history.summaries(edited.history.log("login", limit=1))[0] == "renamed from fix-login"
     assert edited.history.summaries(edited.history.log("second")) == ["forked from login@4: created, 3 messages"]
+
+
+def test_a_session_without_its_sidecar_is_named(edited: Store) -> None:
+    """`rm -r` in a mount removes the files of a session one after the other."""
+    edited.names.remove_file(classify_path("sessions/fix-login/runtime.json"))
+    edited.trash.undelete(edited.trash.deleted()[0].name)
+    said = edited.history.summaries(edited.history.log("fix-login", limit=2))
+    assert said == ["restored", "removed runtime.json"]
+
+
+def test_a_cleared_session_is_named(edited: Store) -> None:
+    edited.save(make_session("empty", messages=0))
+    edited.clear("empty")
+    assert edited.history.summaries(edited.history.log("empty", limit=1)) == ["cleared"]
+
+
+def test_a_wrong_version_of_a_session_is_explained(edited: Store) -> None:
+    """The part before the @ is a session, so the part after it is a mistake."""
+    with pytest.raises(InvalidName, match="'2026-13-45' is not a version: expected a number"):
+        edited.history.resolve("fix-login@2026-13-45")
+    with pytest.raises(NotFound, match="there is no session 'other@2026-13-45'"):
+        edited.history.resolve("other@2026-13-45")
 
 
 def test_a_restored_document_is_named(edited: Store) -> None:

@@ -214,10 +214,10 @@ def test_c_locale_is_passed_to_grep(merged_home: Path, monkeypatch: pytest.Monke
 
 
 def test_usage_errors(merged_home: Path) -> None:
-    """Without a pattern grep prints its usage. `--help` and a wrong home are handled by grovefs."""
+    """Wrong options are reported by grep; a missing pattern, `--help` and a wrong home by grovefs."""
     code, out, err = ours(merged_home, [])
     assert (code, out) == (2, b"")
-    assert err.startswith(b"Usage: grep")
+    assert err.startswith(b"Usage: grovefs grep ")
     for line in (["-e"], ["--include"], ["-A"]):
         code, out, err = ours(merged_home, line)
         assert (code, out) == (2, b"")

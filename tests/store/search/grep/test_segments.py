@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from store.search.grep.regex_trigrams import ANY, query_of
-from store.search.grep.segments import Damaged, Postings, Segment, candidates, merged, render
+from store.search.grep.segments import DOCUMENTS, Damaged, Postings, Segment, candidates, merged, render
 
 TEXTS = {
     1: b'{"content": "Hello World"}\nnext line',
@@ -71,6 +72,23 @@ def test_many_documents_and_a_long_one(tmp_path: Path) -> None:
     assert ask([segment], "text 77") == {77, *range(770, 780)}
     assert ask([segment], "across") == {2000}
     assert ask([segment], "the end") == {2000}
+
+
+def test_each_trigram_has_exactly_its_documents() -> None:
+    """Texts with many repeated trigrams and with few, longer than what is sorted at once."""
+    chance = Random(7)
+    texts = [
+        bytes(chance.choices(b"abcdefgh", k=200_000)),
+        b"ab" * 90_000,
+        *(b"text %d of many" % n for n in range(600)),
+    ]
+    postings = Postings()
+    wanted: dict[int, BitMap] = {}
+    for document, text in enumerate(texts):
+        postings.add(document, text)
+        for trigram in {text[at : at + 3] for at in range(len(text) - 2)}:
+            wanted.setdefault(int.from_bytes(trigram, "little"), BitMap()).add(document)
+    assert dict(postings.rows()) == {**wanted, DOCUMENTS: BitMap(range(len(texts)))}
 
 
 def test_merging_drops_obsolete_documents(tmp_path: Path) -> None:
