@@ -86,6 +86,8 @@
 #define CALLER_SLOTS 256        /* admitted threads; a power of two */
 #define GRACE_NS 100000L        /* how long to wait for the next request */
 #define MAX_PREFETCH (1 << 20)  /* larger files are read ahead by the kernel once they are opened */
+#define PREFETCH_DEPTH 3        /* sessions/<root>: children/<child>/attachments */
+#define PREFETCH_NAMES 256      /* below each directory */
 #define TURN_NS 2000000L        /* after this long other tasks of the event loop have to run */
 
 /* -- state: see "Threads" above ---------------------------------------------------------------- */
@@ -752,14 +754,10 @@ static PyObject *fast_state(PyObject *module, PyObject *none)
 
 /* -- reading ahead: in any thread, without the state above -------------------------------------- */
 
-/* Let the kernel read a directory, the inodes in it, and small files with `contents`. Errors do not matter. */
-static void prefetch_directory(int home_fd, const char *path, bool contents)
+/* Let the kernel read a directory, the inodes in it, small files with `contents`, and the directories below it, as far
+ * as `depth` and the number of names `left` allow. Closes `fd`. Errors do not matter. */
+static void prefetch_below(int fd, bool contents, int depth, int *left)
 {
-    struct open_how how = {
-        .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-    int fd = (int)syscall(SYS_openat2, home_fd, path, &how, sizeof how);
     DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
     if (directory == NULL) {
         if (fd >= 0)
@@ -767,18 +765,35 @@ static void prefetch_directory(int home_fd, const char *path, bool contents)
         return;
     }
     struct dirent *entry;
-    while ((entry = readdir(directory)) != NULL) {
+    while (*left > 0 && (entry = readdir(directory)) != NULL) {
         struct stat info;
-        if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !contents || !S_ISREG(info.st_mode) ||
-            info.st_size > MAX_PREFETCH)
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        int file = openat(fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (file >= 0) {
-            posix_fadvise(file, 0, 0, POSIX_FADV_WILLNEED);
-            close(file);
+        (*left)--;
+        if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (S_ISDIR(info.st_mode) && depth > 0) {
+            int below = openat(fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            prefetch_below(below, contents, depth - 1, left);
+        } else if (contents && S_ISREG(info.st_mode) && info.st_size <= MAX_PREFETCH) {
+            int file = openat(fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+            if (file >= 0) {
+                posix_fadvise(file, 0, 0, POSIX_FADV_WILLNEED);
+                close(file);
+            }
         }
     }
     closedir(directory);
+}
+
+static void prefetch_directory(int home_fd, const char *path, bool contents)
+{
+    struct open_how how = {
+        .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+    int left = PREFETCH_NAMES;
+    prefetch_below((int)syscall(SYS_openat2, home_fd, path, &how, sizeof how), contents, PREFETCH_DEPTH, &left);
 }
 
 PyDoc_STRVAR(prefetch_doc, "prefetch(home, paths, contents)\n--\n\n"

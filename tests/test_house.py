@@ -34,6 +34,7 @@ SURFACE = {
         "disk.file",
         "disk.file_io",
         "disk.rejects",
+        "disk.reserve",
         "disk.trash",
     ],
     "history.authors",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from io import FileIO, RawIOBase, TextIOWrapper
 from pathlib import Path
 
-from store.errors import StoreError
+from store.errors import StoreError, describe
 
 
 class OwnLog(logging.FileHandler):
@@ -67,7 +67,7 @@ def _report(error: Exception, pipe: RawIOBase) -> None:
     if not is_refusal or pipe.closed:
         logging.getLogger("grovefs.mount").error("the mount failed", exc_info=error)
     if not pipe.closed:
-        text = str(error) if is_refusal else f"{type(error).__name__}: {error} (see the log)"
+        text = describe(error) if is_refusal else f"{type(error).__name__}: {error} (see the log)"
         pipe.write(" ".join(text.split()).encode())
 
 

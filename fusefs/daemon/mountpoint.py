@@ -62,7 +62,7 @@ def check_mountpoint(options: MountOptions) -> None:
     if os.path.ismount(mountpoint):
         raise MountError(f"{mountpoint} is already mounted; unmount it with `grovefs umount {mountpoint}`")
     if any(mountpoint.iterdir()):
-        raise MountError(f"{mountpoint} is not empty")
+        raise MountError(f"{mountpoint} is not empty; mount on an empty or new directory")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import stat
 
 import pyfuse3
 
+from fusefs.fast import EXTENSION
 from fusefs.requests.entry_numbers import show_number
 from fusefs.switches import enabled
 from fusefs.tree.nodes import Node
@@ -44,8 +45,8 @@ def attributes(node: Node, *, cached: bool = True) -> pyfuse3.EntryAttributes:
     if node.shown_inode is not None:
         show_number(attrs, node.shown_inode)
         attrs.attr_timeout = UNCACHED_S  # getattr, which knows the process, decides
-    elif cached and node.buffer is None and attrs.entry_timeout == WATCHED_S:
-        node.encoded = attrs
+    elif EXTENSION is None and cached and node.buffer is None and attrs.entry_timeout == WATCHED_S:
+        node.encoded = attrs  # with the extension the kernel keeps listings and rarely asks again
     return attrs
 
 

@@ -29,7 +29,7 @@ class _Renaming(NamedTuple):
     target: PathInfo
     node: Node | None  # of the source
     caller: Process
-    writer: Writer | None  # of the source, if the target is a document
+    writer: Writer | None  # of the source, if the target is a document or log
     replace: bool
 
 
@@ -130,7 +130,9 @@ class DirectoryEntries:
         stamp = Stamp.of(info) if info is not None else None
         evidence = self.files.evidence
         process, before = evidence.writer_of_file(info, caller)
-        writer = evidence.writer(process, target.path, before) if target.kind in CHECKED else None
+        writer = (
+            evidence.writer(process, target.path, before) if target.kind in CHECKED or target.is_session_log else None
+        )
         renaming = _Renaming(source, target, node, caller, writer, replace)
         result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
         if result is not None:
@@ -139,6 +141,7 @@ class DirectoryEntries:
             self.files.detach_writers(target.path)
         if is_same_kind:
             self.files.retarget_writers(source.path, new_parent, new_name, stamp)
+        self.files.retarget_writers_below(source.path, target.path)
         old_parent.invalidate_listing(kernel_knows=True)
         new_parent.invalidate_listing(kernel_knows=True)
         self.writers.hidden.directory_created(target.path)
@@ -161,6 +164,8 @@ class DirectoryEntries:
             raise NotFound(f"{source.path} does not exist")
         if target.kind in CHECKED:
             return self._rename_onto_document(renaming)
+        if target.is_session_log and source.kind not in VERSIONED and renaming.replace:
+            return self.moves.onto_log(self._request(renaming))
         if source.kind is PathKind.DOCUMENT:
             self._hide_or_remove(source, self.moves.copy_away(source, target), caller)
         else:
@@ -168,9 +173,22 @@ class DirectoryEntries:
         return None
 
     def _rename_onto_document(self, renaming: _Renaming) -> CommitResult:
+        source, target, caller = renaming.source, renaming.target, renaming.caller
+        info = self.names.stat(source.path)
+        try:
+            result = self.moves.onto_document(self._request(renaming))
+        finally:
+            self.writers.hidden.show(target.path, caller)
+        if source.can_be_hidden and info is not None:
+            self.writers.hidden.hide(source, info, caller, was_deleted=False)
+        else:
+            self.names.remove_moved(source)
+        return result
+
+    def _request(self, renaming: _Renaming) -> RenameRequest:
         source, target, node, caller = renaming.source, renaming.target, renaming.node, renaming.caller
-        hidden, info = self.writers.hidden.find(target.path, caller.pid), self.names.stat(source.path)
-        request = RenameRequest(
+        hidden = self.writers.hidden.find(target.path, caller.pid)
+        return RenameRequest(
             source,
             target,
             self.files.on_conflict,
@@ -181,15 +199,6 @@ class DirectoryEntries:
             has_set_times=node is not None and node.has_set_times,
             writer=renaming.writer,
         )
-        try:
-            result = self.moves.onto_document(request)
-        finally:
-            self.writers.hidden.show(target.path, caller)
-        if source.can_be_hidden and info is not None:
-            self.writers.hidden.hide(source, info, caller, was_deleted=False)
-        else:
-            self.names.remove_moved(source)
-        return result
 
     def _note_saved(self, process: Process, target: PathInfo, result: CommitResult) -> None:
         stamp = Stamp.of(result.info) if result.info is not None else None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from fusefs.requests.kernel_cache import invalidate
 from fusefs.requests.log_syncs import LogSyncs
+from fusefs.requests.log_writes import LogWrites
 from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
 from fusefs.tree.evidence import Evidence
@@ -34,13 +35,14 @@ from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, is_same_content
 from store.errors import Conflict, Generated, InvalidContent
 from store.history.authors import acting_as
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathKind, classify_path
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
 # Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of
 # a warm grep -r).
 _KEEP_PAGES = enabled("pages")
 _OPEN_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
+_EDITED = CHECKED | {PathKind.LOG}  # a file renamed onto one of these is an edit of it
 _MAX_DOCUMENTS_SEEN = 64  # documents in a directory to stat for each file created there
 
 
@@ -62,6 +64,7 @@ class Files:
         self.handles = Handles(tree.nodes, tree.fast)
         self.pending_opens = PendingOpens()
         self._evidence = Evidence()
+        self.log_writes = LogWrites(tree.store, self._evidence)
         tree.fast.on_opened = self._evidence.note_opened
         self.on_conflict = on_conflict
 
@@ -83,7 +86,7 @@ class Files:
             if flags & WRITING:
                 return self._redirect_to_private_node(node, flags, pid, process)
             return self._open_version(node, pid, process)
-        return self._open_plain(node, flags, process)
+        return await self._open_plain(node, flags, process)
 
     def _is_for_readers(self, node: Node, flags: int, pid: int) -> bool:
         """Whether it is the pending node of another writer. Everyone sees it, but writes his own buffer."""
@@ -114,12 +117,24 @@ class Files:
         if reserved is not None:  # reopened without a lookup, through /proc/self/fd
             self.pending_opens.claimed(pid, reserved)
             return self._open_buffer(reserved, flags, process)
-        # As stat(2) has shown it. Readers do not matter: RELEASE of what the writer has closed may come late.
-        shown = number_for(node, process, older_readers=())
+        shown = self._number_seen(node, process)
         appends = bool(flags & os.O_APPEND) and not flags & os.O_TRUNC
         private = self.tree.make_private(node.parent, node.name, node.info, process, shown, appends=appends)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
+
+    def _number_seen(self, node: Node, process: Process) -> int:
+        """The inode number that stat(2) has shown the writer.
+
+        Readers do not matter: RELEASE of what the writer has closed may come late. While another
+        process renames the document away, the kernel still has the old node under its name.
+        """
+        assert node.parent is not None
+        if process.pid not in node.shows_own_to and node.parent.children.get(node.name) is not node:
+            number = self.tree.shown_numbers.find(node.path)
+            if number is not None:
+                return number
+        return number_for(node, process, older_readers=())
 
     def _open_buffer(self, node: Node, flags: int, process: Process, *, is_creator: bool = False) -> OpenReply:
         buffer = node.buffer
@@ -166,7 +181,7 @@ class Files:
         os.close(fd)
         return None
 
-    def _open_plain(self, node: Node, flags: int, process: Process) -> OpenReply:
+    async def _open_plain(self, node: Node, flags: int, process: Process) -> OpenReply:
         try:
             fd = self.names.open(node.disk_path, flags & _OPEN_FLAGS & ~os.O_TRUNC)
         except FileNotFoundError:
@@ -175,13 +190,28 @@ class Files:
         if node.info is None or info.st_ino != node.info.st_ino:
             os.close(fd)
             raise RetryLookup(f"{node.path} was replaced by another file")
+        if node.disk_path.is_session_log and not flags & os.O_WRONLY:
+            self.evidence.note_opened(process, node.path, Stamp.of(info))
         if flags & os.O_TRUNC:
-            os.ftruncate(fd, 0)
+            try:
+                await self._truncate_plain(node.disk_path, fd, 0)
+            except BaseException:
+                os.close(fd)
+                raise
             node.note_written()
             self._note_created(node, process)
+            self._note_emptied(node, process, fd)
         is_truncated = bool(flags & os.O_TRUNC)
-        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_unsynced=is_truncated)
-        return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
+        log = node.disk_path if node.disk_path.kind is PathKind.LOG else None
+        appends = bool(flags & os.O_APPEND)
+        handle = FileHandle(node, fd, appends=appends, process=process, is_unsynced=is_truncated, log=log)
+        return OpenReply(self.handles.add(handle), direct_io=log is not None)
+
+    def _note_emptied(self, node: Node, process: Process, fd: int) -> None:
+        """A process that has emptied a log knows all of its lines."""
+        info = os.fstat(fd)
+        if node.disk_path.is_session_log and info.st_size == 0:
+            self.evidence.note_saved(process, node.path, Stamp.of(info), None)
 
     async def create(self, parent: Node, name: str, mode: int, flags: int, process: Process) -> tuple[OpenReply, Node]:
         path_info = classify_path(parent.path_of(name))
@@ -204,8 +234,9 @@ class Files:
         parent.invalidate_listing(kernel_knows=True)
         node = self.tree.lookup(parent, name, process.pid)
         self._note_created(node, process)
-        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_new=True)
-        return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
+        log = path_info if path_info.kind is PathKind.LOG else None
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_new=True, log=log)
+        return OpenReply(self.handles.add(handle), direct_io=log is not None), node
 
     def _exists(self, path: str, info: os.stat_result | None, process: Process) -> bool:
         """Whether O_EXCL finds a document: one that is stored, or that another process is creating."""
@@ -243,8 +274,8 @@ class Files:
         node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(node.parent)
 
     def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
-        """Documents that a new file may replace later: its writer cannot have read older versions."""
-        known = [name for name, node in directory.children.items() if node.path_info and node.path_info.kind in CHECKED]
+        """Documents and logs that a new file may replace later: its writer cannot have read older versions."""
+        known = [name for name, node in directory.children.items() if node.path_info and node.path_info.kind in _EDITED]
         names = {*layout.DOCUMENTS, *known[:_MAX_DOCUMENTS_SEEN]}
         infos = {path: self.names.stat(path) for path in map(directory.path_of, names)}
         return {path: Stamp.of(info) if info is not None else None for path, info in infos.items()}
@@ -268,8 +299,10 @@ class Files:
         node, buffer = handle.node, handle.node.buffer
         if buffer is None:
             if isinstance(handle, FileHandle) and handle.has_written:
-                node.set_stat(os.fstat(handle.fd))  # our own write is not a change made elsewhere
-                self.evidence.note_written(handle.process, os.fstat(handle.fd).st_ino)
+                info = os.fstat(handle.fd)
+                if node.info is None or node.info.st_ino == info.st_ino:  # not if the handle is of a new log now
+                    node.set_stat(info)  # our own write is not a change made elsewhere
+                self.evidence.note_written(handle.process, info.st_ino)
             if isinstance(handle, FileHandle):
                 await self._sync_log(handle)
             return
@@ -299,7 +332,7 @@ class Files:
 
     async def _sync_log(self, handle: FileHandle) -> None:
         """Make what was written to a log durable before close(2) reports success."""
-        place = handle.node.disk_path
+        place = handle.place
         if place.kind is not PathKind.LOG or not (handle.is_unsynced or handle.is_new):
             return
         is_new, handle.is_new, handle.is_unsynced = handle.is_new, False, False
@@ -373,14 +406,32 @@ class Files:
         """A file was renamed: its open writers commit to the new name. `before` was its stamp."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
-            node.parent, node.name, node.path = parent, name, parent.path_of(name)
-            node.path_info = node.buffer.path_info = classify_path(node.path)
+            node.parent, node.name = parent, name
+            self._retarget(node, node.buffer, parent.path_of(name))
             base = node.buffer.base  # a state text is committed again under its new name
             if base is not None and is_same_content(base.main, before):
-                node.buffer.base = self.names.version(node.path_info)
-            for _ in range(node.buffer.writers):
-                self.writers.end(path)
-                self.writers.begin(node.path)
+                node.buffer.base = self.names.version(node.buffer.path_info)
+
+    def retarget_writers_below(self, old: str, new: str) -> None:
+        """A directory was renamed: open writers of attachments and state texts below it commit to the new paths."""
+        for node in self.handles.buffered_below(old):
+            assert node.buffer is not None
+            place = node.buffer.path_info
+            path = new + place.path.removeprefix(old)
+            if place.kind in MAY_BE_EMPTY and classify_path(path).kind is place.kind:
+                is_pending = self.writers.pending(place.path) is node
+                self.writers.remove_pending(node)
+                self._retarget(node, node.buffer, path)
+                if is_pending:
+                    self.writers.add_pending(path, node)
+
+    def _retarget(self, node: Node, buffer: WriteBuffer, path: str) -> None:
+        before = buffer.path_info.path
+        node.path = path
+        node.path_info = buffer.path_info = classify_path(path)
+        for _ in range(buffer.writers):
+            self.writers.end(before)
+            self.writers.begin(path)
 
     def detach_writers(self, path: str) -> None:
         """A file was removed: its open writers no longer commit."""
@@ -406,26 +457,47 @@ class Files:
             buffer.discard()  # rejected bytes are kept as rejects; incomplete writes are lost
             self.tree.nodes.drop_unused(handle.node)
 
+    async def copy_large(self, buffer: WriteBuffer) -> None:
+        """Before a write: copy a large version in a worker thread. Other requests do not wait for it."""
+        while (source := buffer.large_source()) is not None:
+            (fd, size), writes = source, buffer.writes
+            try:
+                buffer.use_copy(await self.threads.run(partial(buffer.copy, fd, size), is_change=True), writes)
+            except OSError as error:
+                buffer.failure = error
+                raise
+            finally:
+                os.close(fd)
+
     # -- sizes -------------------------------------------------------------------------------------------
 
     async def resize(self, node: Node, size: int, number: int | None, process: Process) -> None:
         """Truncate. On a write buffer it takes effect at the flush; by path it commits at once."""
         if node.buffer is not None:
+            if size:
+                await self.copy_large(node.buffer)
             node.buffer.truncate(size)
         elif node.is_version:
             await self._truncate_version(node, size, process)
         else:
             handle = self.handles.get(number) if number is not None else None
             if isinstance(handle, FileHandle):
-                os.ftruncate(handle.fd, size)
+                await self._truncate_plain(handle.place, handle.fd, size)
             else:
                 fd = self.names.open(node.disk_path, os.O_WRONLY)
                 try:
-                    os.ftruncate(fd, size)
+                    await self._truncate_plain(node.disk_path, fd, size)
                 finally:
                     os.close(fd)
             if size == 0 and node.parent is not None:
                 self._note_created(node, process)
+
+    async def _truncate_plain(self, place: PathInfo, fd: int, size: int) -> None:
+        """Truncate a file that is written in place. Lines that a log loses go to the trash."""
+        if place.is_session_log:
+            await self.threads.run(partial(self.names.truncate_log, place, fd, size), place.location)
+        else:
+            os.ftruncate(fd, size)
 
     async def _truncate_version(self, node: Node, size: int, process: Process) -> None:
         """Commit a truncated version as a new node. Readers keep the old one."""

@@ -179,7 +179,7 @@ class Operations(pyfuse3.Operations):
             return False
         if classify_path(parent.path_of(name)).kind not in _CREATED_BY_NAME:
             return False
-        parent.absent.add(name)
+        parent.note_absent(name)
         return True
 
     def _entry(self, node: Node) -> EntryAttributes:
@@ -360,7 +360,9 @@ class Operations(pyfuse3.Operations):
         node = self._nodes.get(inode)
         if flags & WRITING:
             require_writable(node, read_only=self._read_only)
-        caller = self.callers.read if flags & WRITING else self.callers.find
+        # The kernel's second try belongs to the same open(2): the process was read for the first one.
+        is_first_try = not self.files.pending_opens.is_retry(ctx.pid, node)
+        caller = self.callers.read if flags & WRITING and is_first_try else self.callers.find
         return _file_info(await self.files.open(node, flags, ctx.pid, caller(ctx.pid, ctx.uid)))
 
     async def create(
@@ -377,7 +379,12 @@ class Operations(pyfuse3.Operations):
         return self._handles.get(fh).read(off, size)
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        return self._handles.get(fh).write(off, buf)
+        handle = self._handles.get(fh)
+        if handle.node.buffer is not None:
+            await self.files.copy_large(handle.node.buffer)
+        if isinstance(handle, FileHandle) and handle.log is not None:
+            return self.files.log_writes.write(handle, off, buf)
+        return handle.write(off, buf)
 
     async def flush(self, fh: int) -> None:
         handle = self._handles.get(fh)
@@ -510,10 +517,8 @@ class Operations(pyfuse3.Operations):
     def _delete_hidden(self, hidden: HiddenName) -> None:
         if not self.writers.hidden.is_current(hidden):
             return  # replaced while this waited for the session
-        info = self.store.names.stat(hidden.path_info.path)
-        if info is not None and Stamp.of(info) == hidden.stamp:
-            with acting_as(hidden.taker.author):
-                self.store.names.remove_file(hidden.path_info)
+        with acting_as(hidden.taker.author):
+            self.store.names.remove_unchanged(hidden.path_info, hidden.stamp)
 
     def _invalidate_listing(self, path: str) -> None:
         node: Node | None = self.tree.root

@@ -2,7 +2,8 @@
 
 find, grep and rsync go through the subdirectories of a directory in the order of its listing, tar in the
 order of their inode numbers. Without help each directory waits for the disk in turn. A worker thread
-reads ahead into the kernel's caches, in C, without the interpreter's lock. Nothing it reads is used
+reads ahead into the kernel's caches, in C, without the interpreter's lock: the directories and those
+below them, such as child sessions, up to a limit. Nothing it reads is used
 here, so it cannot make anything stale.
 """
 
@@ -25,6 +26,7 @@ WINDOW = 64  # directories per turn
 MIN_NAMES = 16  # in a smaller directory there is little to gain
 MAX_STEP = 3  # files may be between two directories of a walk
 _MAX_WALKS = 8
+_IS_ENABLED = enabled("ahead")
 
 
 class _Order:
@@ -75,7 +77,7 @@ class ReadAhead:
         parent = directory.parent
         if EXTENSION is None or parent is None or parent.listing is None or directory.name not in parent.children:
             return
-        if len(parent.listing.names) >= MIN_NAMES and enabled("ahead"):
+        if len(parent.listing.names) >= MIN_NAMES and _IS_ENABLED:
             names = self._walk(parent, parent.listing).next_names(directory.name)
             self._start(parent, parent.listing, names)
 
@@ -99,5 +101,8 @@ class ReadAhead:
 
 
 def _is_unread(parent: Node, listing: Listing, name: str) -> bool:
-    info, node = listing.infos.get(name), parent.children.get(name)
-    return info is not None and stat.S_ISDIR(info.st_mode) and (node is None or node.listing is None)
+    node = parent.children.get(name)
+    if node is not None:
+        return node.is_dir and node.listing is None
+    info = listing.infos.get(name)
+    return info is not None and stat.S_ISDIR(info.st_mode)

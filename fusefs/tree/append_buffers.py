@@ -30,6 +30,9 @@ class AppendBuffer(WriteBuffer):
         self.written, self.writes = True, self.writes + 1
         return os.pwrite(self.temp.fd, data, os.fstat(self.temp.fd).st_size)
 
+    def large_source(self) -> tuple[int, int] | None:
+        return super().large_source() if self.is_whole else None
+
     def append(self, data: bytes) -> int:
         return super().append(data) if self.is_whole else self.write(0, data)
 

@@ -8,7 +8,8 @@ numbered and asked for up to a number.
 Writes and closes carry no process, only open, create and rename do. Processes are identified by
 pid and start time, because pids are reused; of unknown processes nothing is kept. What an ended
 process had is kept for ten minutes: in `jq … F > /tmp/t; cp /tmp/t F`, jq has read and cp writes.
-Such relatives, and the script that runs them, count for a process that has read nothing itself.
+Such relatives, and the script that runs them, count for a process that has read nothing itself, the
+nearest ones first: commands of one pipeline know more of its output than the program that runs it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from fusefs.tree.processes import Process
 from store.commit.write_request import Writer
-from store.disk.file import Stamp
+from store.disk.file import Stamp, is_same_content
 
 ENDED_S = 600.0
 # A process that reads everything (grep, rsync) must not take all memory, nor displace what is known
@@ -112,19 +113,19 @@ class Evidence:
         self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft, time.time_ns()))
 
     def _use(self, process: Process, path: str, base: Stamp) -> None:
-        """A version that relatives had went into a save: each save of it, and the last time it was read.
+        """A version that relatives had went into a save: each save of it, and the last time the nearest one read it.
 
         Others may have read it too, and their texts may still be on their way.
         """
-        histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
-        found = [(event, history) for history in histories for event in history.events if event.stamp == base]
-        reads = [(event.at, history) for event, history in found if not event.is_save and event.at not in history.used]
-        for event, history in found:
+        relatives = self._relatives(process, path)
+        found = [(far, event, history) for far, history in relatives for event in history.events if event.stamp == base]
+        for _, event, history in found:
             if event.is_save:
                 history.used.add(event.at)
+        reads = [(far, event, history) for far, event, history in found if event.at not in history.used]
         if reads:
-            at, history = max(reads, key=lambda read: read[0])
-            history.used.add(at)
+            _, event, history = min(reads, key=lambda read: (read[0], -read[1].at))
+            history.used.add(event.at)
 
     def _note(self, process: Process, path: str, event: _Event) -> None:
         if process.key is None:
@@ -169,6 +170,8 @@ class Evidence:
         events = history.until(before) if history is not None else []
         save = events[0] if events and events[0].is_save else None
         relatives = [] if events else self._had_by_relatives(process, path)
+        read = [(far, event) for far, event in relatives if not event.is_save]
+        nearest = [event for far, event in read if far == min(far for far, _ in read)]
         return Writer(
             process.author,
             process.key,
@@ -176,22 +179,27 @@ class Evidence:
             saved=save.stamp if save is not None else None,
             last_draft=save.draft if save is not None else None,
             is_truncated=is_truncated,
-            relatives=_stamps(relatives),
-            opened_ns=_last_opened_ns(events or relatives),
+            relatives=_stamps(event for _, event in read),
+            near_relatives=_stamps(nearest),
+            saved_by_relatives=_stamps(event for _, event in relatives if event.is_save),
+            opened_ns=_last_opened_ns(events or nearest or [event for _, event in relatives]),
         )
 
-    def _had_by_relatives(self, process: Process, path: str) -> list[_Event]:
-        histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
-        return [event for history in histories for event in history.for_relatives()]
+    def has_had(self, process: Process, path: str, stamp: Stamp) -> bool:
+        """Whether a process saved this version last, or has opened it since its last save."""
+        known = self._known.get(process.key) if process.key is not None else None
+        history = known.documents.get(path) if known is not None else None
+        return history is not None and any(is_same_content(e.stamp, stamp) for e in history.until(self.now))
 
-    def _relatives(self, process: Process) -> list[_Known]:
-        """Other processes that work on the same thing, active within the last ten minutes."""
+    def _had_by_relatives(self, process: Process, path: str) -> list[tuple[int, _Event]]:
+        return [(far, event) for far, history in self._relatives(process, path) for event in history.for_relatives()]
+
+    def _relatives(self, process: Process, path: str) -> list[tuple[int, _History]]:
+        """What relatives did with a document within the last ten minutes, and how many generations away they are."""
         since = time.monotonic() - ENDED_S
-        return [
-            known
-            for known in self._known.values()
-            if known.used_at >= since and known.process.key != process.key and process.is_related_to(known.process)
-        ]
+        had = [known for known in self._known.values() if path in known.documents and known.used_at >= since]
+        others = [(process.generations_to(known.process), known) for known in had if known.process.key != process.key]
+        return [(far, known.documents[path]) for far, known in others if far is not None]
 
     # -- forgetting ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from fusefs.fast import FAST_HANDLE
 from fusefs.tree.fast_path import FastOpen, FastPath
 from fusefs.tree.nodes import Listing, Node, Nodes
 from fusefs.tree.processes import UNKNOWN, Process
+from store.path_kinds import PathInfo, PathKind
 
 
 class Handle(Protocol):
@@ -35,6 +36,13 @@ class FileHandle:
     path: str = ""  # of a version, when it was opened
     end: int | None = None  # of a version: others may append to the same file
     is_closing: bool = False  # close(2) was called. It does not wait for the release
+    log: PathInfo | None = None  # the log that it was opened as
+
+    @property
+    def place(self) -> PathInfo:
+        """The path of the file; of a log that an editor has renamed to `NAME~`, the one it was opened as."""
+        current = self.node.disk_path
+        return self.log if self.log is not None and current.kind is not PathKind.LOG else current
 
     def read(self, offset: int, size: int) -> bytes:
         self.is_closing = False  # only a copy of the descriptor was closed
@@ -158,6 +166,12 @@ class Handles:
         """Private nodes with an open handle for this path."""
         nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, BufferHandle)}
         return [node for node in nodes.values() if node.buffer is not None and node.buffer.path_info.path == path]
+
+    def buffered_below(self, directory: str) -> list[Node]:
+        """Private nodes with an open handle for a path below this directory."""
+        nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, BufferHandle)}
+        below = f"{directory}/"
+        return [n for n in nodes.values() if n.buffer is not None and n.buffer.path_info.path.startswith(below)]
 
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)

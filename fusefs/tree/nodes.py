@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusefs.views.base import Item, VirtualDir
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from fusefs.tree.write_buffers import WriteBuffer
 
 ROOT_INODE = 1
+
+# Most nodes are files. They share these until something is added: four empty containers of its own would be
+# a fifth of the memory of a node.
+_NO_ITEMS: MappingProxyType[str, Any] = MappingProxyType({})
+_NOBODY: frozenset[Any] = frozenset()
 
 
 class RetryLookup(StoreError):
@@ -75,19 +82,20 @@ class Node:
     has_old_info: bool = False  # written through a descriptor since: stat it again before it is shown
     item: Item | None = None  # for virtual files and directories
     shown_to: int = 0o700  # permission mask of virtual files: the mode of sessions/
-    children: dict[str, Node] = field(default_factory=dict)  # by name; only those that the kernel knows
+    children: Mapping[str, Node] = field(default_factory=lambda: _NO_ITEMS)  # by name; those that the kernel knows
     listing: Listing | None = None  # cached while nothing changes in this directory
     changes: int = 0  # number of changes in this directory: a listing made meanwhile must not be cached
     on_outdated: Callable[[Node], None] | None = None  # set while the kernel may have cached the listing
-    absent: set[str] = field(default_factory=set)  # names that the kernel has cached as absent
+    absent: AbstractSet[str] = _NOBODY  # names that the kernel has cached as absent
     is_watched: bool = False  # an inotify watch reports changes in this directory
     encoded: Any = None  # cached EntryAttributes
     buffer: WriteBuffer | None = None  # only in a writer's private node
     shown_inode: int | None = None  # st_ino, if it is not the inode: vim compares that of stat and fstat
-    shows_own_to: set[int] = field(default_factory=set)  # processes that see the inode all the same
+    shows_own_to: AbstractSet[int] = _NOBODY  # processes that see the inode all the same
     min_ctime_ns: int = 0  # ctime is later than that of the version replaced
     created_ns: int | None = None  # when it was created through this mount
-    seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # documents in its directory then
+    # Documents in its directory then.
+    seen_at_create: Mapping[str, Stamp | None] = field(default_factory=lambda: _NO_ITEMS)
     has_set_times: bool = False  # its mtime was set by utimens
     is_changing: bool = False  # chmod, chown or utimens of its file is in progress
     lookups: int = 0
@@ -114,6 +122,29 @@ class Node:
             and self.path_info.kind in VERSIONED
             and (self.info is None or stat.S_ISREG(self.info.st_mode))
         )
+
+    def add_child(self, name: str, node: Node) -> None:
+        if not isinstance(self.children, dict):
+            self.children = {}
+        self.children[name] = node
+
+    def remove_child(self, name: str) -> None:
+        assert isinstance(self.children, dict)
+        del self.children[name]
+
+    def note_absent(self, name: str) -> None:
+        """The kernel caches that there is no such name."""
+        if not isinstance(self.absent, set):
+            self.absent = set()
+        self.absent.add(name)
+
+    def forget_absent(self, name: str) -> bool:
+        """Whether the kernel has cached that there is no such name; it is about to be invalidated."""
+        if name not in self.absent:
+            return False
+        assert isinstance(self.absent, set)
+        self.absent.remove(name)
+        return True
 
     def path_of(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path else name
@@ -166,7 +197,7 @@ class Nodes:
         former = parent.children.get(name)
         if former is not None:
             self.detach(former)
-        parent.children[name] = node
+        parent.add_child(name, node)
 
     def add_private(self, node: Node) -> Node:
         """Register a private node: only its writer's lookups return it."""
@@ -206,7 +237,7 @@ class Nodes:
     def detach(self, node: Node) -> None:
         """Remove a node from its name. The node stays for open handles."""
         if node.parent is not None and node.parent.children.get(node.name) is node:
-            del node.parent.children[node.name]
+            node.parent.remove_child(node.name)
             self.replaced(node)
 
     def forget(self, inode: int, count: int) -> None:

@@ -58,6 +58,10 @@ class PendingOpens:
         pending = self._writers.get((pid, parent.inode, name))
         return pending.node if pending is not None and pending.deadline > time.monotonic() else None
 
+    def is_retry(self, pid: int, node: Node) -> bool:
+        """Whether the thread opens the private node that it got after its first open. Not known of pid 0."""
+        return pid > 0 and node.parent is not None and self.reserved_for(pid, node.parent, node.name) is node
+
     def claimed(self, pid: int, node: Node) -> None:
         """The writer opened its private node."""
         assert node.buffer is not None

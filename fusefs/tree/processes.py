@@ -24,17 +24,26 @@ class Process:
         """Identifies the process for as long as the system runs. None if nothing does."""
         return (self.pid, self.started) if self.pid and self.started else None
 
-    def is_related_to(self, other: Process) -> bool:
-        """Whether both work on one thing: commands of one script or pipeline, or one of them runs the other.
+    def generations_to(self, other: Process) -> int | None:
+        """How far up this process's line the first one stands that is, or runs, the other process; None: unrelated.
+
+        0: this process runs it. 1: both are commands of one script or pipeline, or the other is that script.
+        2: as the shell in `jq … F > t; timeout 9 cp t F`, for cp and jq.
+        """
+        if self.session_id != other.session_id:
+            return None
+        if self.runs(other):
+            return 0
+        if self.parent == other.parent != 0:
+            return 1
+        line = {*other.ancestors, other.pid} if other.started <= self.started else {*other.ancestors}
+        return next((far for far, pid in enumerate(self.ancestors, start=1) if pid in line), None)
+
+    def runs(self, other: Process) -> bool:
+        """Whether the other process was started by this one.
 
         A shell becomes the last command of its script: `bash -c 'sed … | jq … > t && mv t F'` is mv in the end.
         """
-        if self.session_id != other.session_id:
-            return False
-        are_siblings = self.parent == other.parent != 0
-        return are_siblings or self._runs(other) or other._runs(self)
-
-    def _runs(self, other: Process) -> bool:
         return self.pid in other.ancestors and self.started <= other.started
 
     @property

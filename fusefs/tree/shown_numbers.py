@@ -101,7 +101,7 @@ def number_for(node: Node, process: Process, older_readers: Iterable[Process]) -
     if node.shown_inode is None or process.pid in node.shows_own_to:
         return node.inode
     if any(reader.pid == process.pid for reader in older_readers):
-        node.shows_own_to.add(process.pid)  # also after it closes the older version
+        node.shows_own_to = node.shows_own_to | {process.pid}  # also after it closes the older version
         return node.inode
     return node.shown_inode
 

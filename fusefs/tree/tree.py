@@ -218,7 +218,8 @@ class Tree:
         present = directory.children.get(name)
         if present is not None and present.path_info is not None and directory.is_watched and not present.has_old_info:
             return present
-        info = listing.infos.get(name) if directory.is_watched and present is None else None
+        # Taken from the listing: from now on the node has it, and only one of them is kept in memory.
+        info = listing.infos.pop(name, None) if directory.is_watched and present is None else None
         if info is not None and directory.path_of(name) not in self.writers.hidden:
             return self._disk_node(directory, name, directory.path_of(name), info)
         return self.lookup(directory, name)
@@ -280,9 +281,8 @@ class Tree:
 
     def forget_absent(self, directory: Node, name: str) -> list[Invalidation]:
         """Invalidate a name that the kernel may have cached as absent."""
-        if name not in directory.absent:
+        if not directory.forget_absent(name):
             return []
-        directory.absent.discard(name)
         return [Invalidation(directory.inode, os.fsencode(name))]
 
     def directory_gone(self, directory: Node) -> list[Invalidation]:

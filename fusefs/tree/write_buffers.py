@@ -19,9 +19,11 @@ from fusefs.tree.processes import UNKNOWN, Process
 from store import Store, layout
 from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommit, Writer, WriteRequest
 from store.disk.file import Stamp, Temp
-from store.disk.file_io import iter_chunks, write_all
+from store.disk.file_io import copy_file
 from store.index.catalog import Version
 from store.path_kinds import MAY_BE_EMPTY, PathInfo, PathKind
+
+COPIED_AT_ONCE = 1 << 20  # more bytes than this are copied in a worker thread
 
 
 @dataclass
@@ -69,12 +71,41 @@ class WriteBuffer:
         try:
             self.temp = temp = self.store.names.new_write_buffer()
             if not empty and source >= 0:
-                end = self.version_size if source == self.version_fd else None
-                write_all(temp.fd, iter_chunks(source, end))
+                copy_file(source, temp.fd, self._size_of(source))
         except OSError as error:
             self.failure = error
             raise
         return temp
+
+    def _size_of(self, source: int) -> int:
+        """The number of bytes to copy."""
+        return self.version_size if source == self.version_fd else os.fstat(source).st_size
+
+    def large_source(self) -> tuple[int, int] | None:
+        """What the next write has to copy first, if that is much: a descriptor, for the caller to close, and a size."""
+        if self.temp is not None and self.temp != self.in_commit:
+            return None
+        source = self.temp.fd if self.temp is not None else self._open_version()
+        if source < 0 or (size := self._size_of(source)) <= COPIED_AT_ONCE:
+            return None
+        return os.dup(source), size
+
+    def copy(self, source: int, size: int) -> Temp:
+        """Copy the bytes of `large_source`, in a worker thread."""
+        temp = self.store.names.new_write_buffer()
+        try:
+            copy_file(source, temp.fd, size)
+        except BaseException:
+            self._drop(temp)
+            raise
+        return temp
+
+    def use_copy(self, temp: Temp, writes: int) -> None:
+        """Write to this copy from now on, unless there were more than these writes meanwhile: it lacks theirs."""
+        if self.writes == writes and (self.temp is None or self.temp == self.in_commit):
+            self.temp = temp
+        else:
+            self._drop(temp)
 
     def _open_version(self) -> int:
         """Open the committed version and keep it open for all reads. Returns -1 if there is none."""
@@ -91,12 +122,23 @@ class WriteBuffer:
     def pin(self) -> None:
         """Keep the committed version open, so that reads see it until close, whatever happens to its name."""
         try:
-            self._keep_version(self.store.names.open(self.path_info, os.O_RDONLY))
+            info = self._open_current()
         except FileNotFoundError:
             return
-        self.info = os.fstat(self.version_fd)
+        self.info = info
         if self.base is not None:
             self.base = self._version_of(self.info)
+
+    def _open_current(self) -> os.stat_result:
+        """Open the committed version and keep it open.
+
+        One that is replaced gets a new ctime, which the history does not know: then the next one is opened.
+        """
+        while True:
+            self._keep_version(self.store.names.open(self.path_info, os.O_RDONLY))
+            info, named = os.fstat(self.version_fd), self.store.names.stat(self.path_info.path)
+            if named is not None and os.path.samestat(named, info):
+                return info
 
     def _read_version(self, offset: int, size: int) -> bytes:
         fd = self._open_version()

@@ -67,7 +67,19 @@ def place() -> Iterator[Path]:
     """A directory outside /tmp: below /tmp, vim, Emacs and others make no backups and save differently."""
     base = Path(tempfile.mkdtemp(prefix="grovefs-test-", dir="/var/tmp"))
     yield base
-    shutil.rmtree(base)
+    _remove(base)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory. A daemon may still close its files there: they change while they are removed."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return shutil.rmtree(directory)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 @pytest.fixture

@@ -168,6 +168,62 @@ def test_deleting_a_directory_deletes_the_session(mounted: Mount) -> None:
         assert {d.session_id for d in store.trash.deleted()} >= {"root"}
 
 
+def test_lines_for_a_replaced_log_are_in_the_new_one(mounted: Mount) -> None:
+    """An import or a restore replaces a log that an agent has open."""
+    log = mounted.sessions / "root/token-usage.jsonl"
+    log.write_text('{"line": 1}\n')
+    with log.open("a") as writer:
+        for number in (2, 3):
+            (mounted.home / "new").write_text(f'{{"imported": {number}}}\n')
+            os.replace(mounted.home / "new", mounted.home / "sessions/root/token-usage.jsonl")
+            writer.write(f'{{"line": {number}}}\n')
+            writer.flush()
+            expected = f'{{"imported": {number}}}\n{{"line": {number}}}\n'
+            assert (mounted.home / "sessions/root/token-usage.jsonl").read_text() == expected
+        writer.write('{"line": 4}\n')
+    assert (mounted.home / "sessions/root/token-usage.jsonl").read_text() == expected + '{"line": 4}\n'
+    with log.open("a") as writer:
+        (mounted.home / "sessions/root/token-usage.jsonl").unlink()
+        writer.write('{"line": 5}\n')
+    assert not (mounted.home / "sessions/root/token-usage.jsonl").exists()
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def test_files_below_attachments_come_back_with_the_session(mounted: Mount) -> None:
+    """Also those in directories, hidden ones and names that look like backups."""
+    attachments = mounted.sessions / "root/attachments"
+    (attachments / "sub/deep").mkdir(parents=True)
+    for name in ("top", ".env", "notes~", "sub/x", "sub/.env", "sub/deep/x"):
+        (attachments / name).write_text(f"text of {name}")
+    before = files_below(mounted.sessions / "root")
+    subprocess.run(["rm", "-r", "root"], cwd=mounted.sessions, check=True)
+    done = grovefs("undelete", "root", "--home", mounted.home)
+    assert done.returncode == 0, done.stderr
+    assert files_below(mounted.home / "sessions/root") == before
+    assert files_below(mounted.sessions / "root") == before
+    with mounted.store() as store:
+        assert store.check().is_clean
+
+
+def test_what_rm_takes_from_a_pinned_session_can_be_restored(mounted: Mount) -> None:
+    """`rm -r` fails at the documents, but deletes foreign files before."""
+    pinned = mounted.sessions / "pinned"
+    (pinned / "attachments/shots").mkdir(parents=True)
+    (pinned / "work").mkdir()
+    for name in ("attachments/shots/1.png", "notes.txt", ".env", "work/notes.txt~"):
+        (pinned / name).write_text(f"text of {name}")
+    before = files_below(pinned)
+    assert subprocess.run(["rm", "-r", "pinned"], cwd=mounted.sessions, capture_output=True).returncode == 1
+    with mounted.store() as store:
+        for slot in store.trash.deleted():
+            store.trash.undelete(slot.name)
+        assert store.check().is_clean
+    assert files_below(mounted.home / "sessions/pinned") == before
+
+
 def test_pinned_session_is_not_deleted(mounted: Mount) -> None:
     """Nothing of it is removed; editing it works."""
     result = subprocess.run(["rm", "-r", "pinned"], cwd=mounted.sessions, capture_output=True, text=True)

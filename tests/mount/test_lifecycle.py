@@ -20,6 +20,7 @@ from store.index.database import Database
 from tests.builders import make_session
 from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
 from tests.mount.test_basics import edit, title
+from tests.store.transfer.foreign import CLAUDE_ID, make_claude
 
 MountHome = Callable[..., Mount]
 
@@ -423,6 +424,15 @@ def test_direct_edit_of_the_home_is_visible_within_a_second(mounted: Mount) -> N
         store.maintenance.sweep()
 
 
+def test_mountpoint_is_not_a_home(mount_home: MountHome, home: Path) -> None:
+    """The error names the home, and `status` says which home a mount shows."""
+    mount = mount_home(home)
+    done = grovefs("-H", mount.path, "ls")
+    assert done.returncode == 1
+    assert done.stderr == f"grovefs: {mount.path} is a mount, not a home; its home is {home}\n"
+    assert f"mounted  {mount.path} of {home}\n" in grovefs("-H", home, "status").stdout
+
+
 # -- full disk -------------------------------------------------------------------------------------------------
 
 
@@ -433,7 +443,7 @@ def small_disk(place: Path) -> Iterator[Path]:
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(disk)], check=True)
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def fill(disk: Path, left_bytes: int) -> Path:
@@ -446,6 +456,46 @@ def fill(disk: Path, left_bytes: int) -> Path:
     os.ftruncate(fd, os.fstat(fd).st_size - left_bytes)
     os.close(fd)
     return ballast
+
+
+def test_full_disk_can_be_read_and_freed(small_disk: Path) -> None:
+    """Commands that read work, and those that delete, until there is space again."""
+    home = small_disk / "home"
+    with Store.open(home, background=False) as store:
+        for number in range(3):
+            store.save(make_session(f"s{number}", messages=4))
+    assert grovefs("-H", home, "ls").returncode == 0  # it creates the reserve
+    fill(small_disk, 0)
+    for command in (["ls"], ["show", "s1"], ["check"], ["search", "msg"], ["rm", "s0", "--yes"], ["trash"]) * 2:
+        done = grovefs("-H", home, *command)
+        is_gone = command[0] == "rm" and "s0" in done.stderr and "No space" not in done.stderr  # the second time
+        assert done.returncode == 0 or is_gone, (command, done.stderr)
+    emptied = grovefs("-H", home, "trash", "--empty", "--yes")
+    assert emptied.returncode == 0, emptied.stderr
+    with Store.open(home, background=False) as store:
+        assert sorted(entry.id for entry in store.entries()) == ["s1", "s2"]
+        assert store.check().is_clean
+
+
+def test_session_is_deleted_on_a_full_disk_as_a_whole(small_disk: Path, request: pytest.FixtureRequest) -> None:
+    """`rm -r` in a mount needs space for the trash. Everything can be restored, with the receipt of an import."""
+    home, source = small_disk / "home", small_disk / "source"
+    make_claude(source)
+    with Store.open(home, background=False) as store:
+        store.imports.run(str(source))
+    mount_home: MountHome = request.getfixturevalue("mount_home")
+    mount = mount_home(home)
+    try:
+        ballast = fill(small_disk, 0)
+        done = subprocess.run(["rm", "-rf", mount.sessions / CLAUDE_ID], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    finally:
+        assert grovefs("umount", mount.path).returncode == 0
+        wait_until(lambda: not daemons_of(mount.path))
+    ballast.unlink()
+    restored = grovefs("-H", home, "undelete", CLAUDE_ID)
+    assert restored.returncode == 0, restored.stderr
+    assert (home / "sessions" / CLAUDE_ID / ".import.json").exists()
 
 
 @pytest.mark.parametrize("left_bytes", [0, 200_000])

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from store import Message
 from tests.builders import make_document, read_json
 from tests.mount.conftest import Mount
+from tests.records import make_artifact
 
 
 @pytest.fixture
@@ -245,6 +247,136 @@ def test_a_status_that_goes_back_and_forth_is_set(document: Path, place: Path) -
     found = read_json(document)
     assert found["state"] == "idle"
     assert {f"n{i}{status}" for i in range(1, 6) for status in ("busy", "idle")} <= found.keys()
+
+
+def test_a_value_that_is_set_back_is_stored_or_refused(mounted: Mount, document: Path, place: Path) -> None:
+    """B, then the old title again, while somebody has looked at each version: the text may be an old one.
+
+    What was accepted is there. A text that was made next to the document is always accepted.
+    """
+    script = (
+        "cat $F > /dev/null; jq '.title = \"B\"' $F > T/n; cp T/n $F; jq '.title = \"The root\"' $F > T/n; cp T/n $F"
+    )
+    done = sh(script.replace("T/", f"{place}/"), document)
+    assert done.returncode == 1
+    assert "Stale file handle" in done.stderr
+    assert "it is not clear whether this text was made before" in Path(f"{document}.error").read_text()
+    assert read_json(document)["title"] == "B"
+    done = sh("jq '.title = \"The root\"' $F > $F.new; mv $F.new $F", document)
+    assert done.returncode == 0, done.stderr
+    assert read_json(document)["title"] == "The root"
+
+
+COPIERS = {
+    "timeout": "timeout 60 cp T/n $F",
+    "find": "find T/n -exec cp {} $F ';'",
+    "xargs": "echo T/n | xargs -I {} cp {} $F",
+    "session": "setsid -w cp T/n $F",
+}
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+@pytest.mark.parametrize("copier", COPIERS)
+def test_what_another_program_copies_is_stored_or_refused(
+    mounted: Mount, document: Path, place: Path, copier: str, is_looked_at: bool
+) -> None:
+    """cp is not a command of the shell itself. In a session of its own nothing is known of it.
+
+    find(1) exits with 0 whatever cp says.
+    """
+    stored = mounted.home / "sessions/root/session.json"
+    refused = []
+    for number, title in enumerate(["B", "C", "B", "The root", "D"]):
+        edit = f'.title = "{title}" | .number = {number}'
+        done = sh(f"jq '{edit}' $F > T/n; {COPIERS[copier]}".replace("T/", f"{place}/"), document)
+        if done.returncode or done.stderr:
+            refused.append(title)
+        else:
+            found = read_json(document if is_looked_at else stored)
+            assert (found["title"], found["number"]) == (title, number)
+    assert is_looked_at or copier == "session" or not refused
+
+
+def test_a_clash_with_another_terminal_is_refused_though_the_shell_has_looked(document: Path, place: Path) -> None:
+    """grep has read what the other terminal saved, but jq made its text before."""
+    script = (
+        "jq '.title = \"A\"' $F > T/n; setsid -w sed -i 's/The root/B/' $F; grep -q nothing $F || true; cp T/n $F"
+    ).replace("T/", f"{place}/")
+    done = sh(script, document)
+    assert "Stale file handle" in done.stderr
+    assert read_json(document)["title"] == "B"
+
+
+def test_a_script_that_looks_before_it_copies_does_not_undo_what_others_saved(document: Path, place: Path) -> None:
+    """cat has read the present version, but the text was made before, by the program that runs the script."""
+    script = (
+        "jq '.title = \"A\"' $F > T/n; setsid -w sed -i 's/msg-0/changed/' $F; "
+        "bash -c 'cat $F > /dev/null; cp T/n $F; exit $?'"
+    ).replace("T/", f"{place}/")
+    done = sh(script, document)
+    assert "Stale file handle" in done.stderr
+    assert (read_json(document)["title"], contents(document)[0]) == ("The root", "changed")
+
+
+def test_a_pipeline_knows_what_it_has_read(document: Path) -> None:
+    """Whatever the program that runs it has read before."""
+    edit = 'cat $F | sed \'s/"title": *"[^"]*"/"title": "{}"/\' > $F.new && mv $F.new $F; exit $?'
+    for title in ("A", "B", "C"):
+        document.read_bytes()
+        done = subprocess.run(["bash", "-c", edit.format(title)], env={**os.environ, "F": str(document)})
+        assert done.returncode == 0
+        assert read_json(document)["title"] == title
+        sh('setsid -w sed -i \'s/"title": *"[^"]*"/"title": "by another"/\' $F', document)
+
+
+def test_what_a_relative_has_saved_is_not_what_a_text_was_made_from(
+    mounted: Mount, document: Path, place: Path
+) -> None:
+    """The text is made from the file in the home, which no mount sees. sed of the same shell saves meanwhile."""
+    home = mounted.home / "sessions/root/session.json"
+    script = f"sed 's/msg-0/changed/' {home} > T/n; sed -i 's/The root/B/' $F; cp T/n $F".replace("T/", f"{place}/")
+    done = sh(script, document)
+    assert "Stale file handle" in done.stderr
+    assert (read_json(document)["title"], contents(document)[0]) == ("B", "msg-0")
+
+
+READ_THEN_SAVE = """
+import os, subprocess, sys
+path, edit = sys.argv[1:]
+text = open(path).read()
+subprocess.run(["setsid", "-w", "sed", "-i", edit, path], check=True)
+text = text.replace("msg-0", "changed").replace('"x": 1', '"x": 2').replace("first", "mine")
+if os.environ.get("BY_RENAME"):
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+else:
+    with open(path, "w") as file:
+        file.write(text)
+"""
+
+
+@pytest.mark.parametrize("by_rename", ["", "1"])
+@pytest.mark.parametrize("option", ["--on-conflict=reject", "--no-history"])
+def test_without_merging_an_older_copy_is_refused(
+    filled: Path, mount_home: Callable[..., Mount], option: str, by_rename: str
+) -> None:
+    """Also one whose writer opens the document again to write, and that says the same updated_at."""
+    document = mount_home(filled, option).sessions / "root/session.json"
+    command = [sys.executable, "-c", READ_THEN_SAVE, str(document), "s/The root/B/"]
+    done = subprocess.run(command, env={**os.environ, "BY_RENAME": by_rename}, capture_output=True, text=True)
+    assert "Stale file handle" in done.stderr, done.stderr
+    assert (read_json(document)["title"], contents(document)[0]) == ("B", "msg-0")
+
+
+def test_an_older_copy_of_a_record_is_refused(mounted: Mount) -> None:
+    """artifacts.json and the like are not merged."""
+    record = mounted.sessions / "root/artifacts.json"
+    record.write_text(json.dumps({"artifacts": [make_artifact(content="first").model_dump()]}))
+    command = [sys.executable, "-c", READ_THEN_SAVE, str(record), "s/first/theirs/"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "Stale file handle" in done.stderr, done.stderr
+    assert "theirs" in record.read_text()
 
 
 CREATE = """

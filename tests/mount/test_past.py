@@ -362,7 +362,10 @@ def test_a_mount_that_keeps_no_versions_says_so(filled: Path, mount_home: MountH
     assert (history["is_working"], history["problem"]) == (False, "turned off")
     assert not [name for name in history if name.endswith("_ns")]
     status = grovefs("status", "--home", filled).stdout
-    assert f"mounted  {mount.path}: versions are NOT KEPT: turned off; mount again without --no-history" in status
+    assert (
+        f"mounted  {mount.path} of {filled}: versions are NOT KEPT: turned off; mount again without --no-history"
+        in status
+    )
     size = grovefs("history", "size", "--home", filled)
     assert size.returncode == 1
     assert f"versions are not being kept by the mount {mount.path}: turned off" in size.stdout

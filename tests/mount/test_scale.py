@@ -95,11 +95,11 @@ def test_listing_all_views_uses_little_memory(homes: tuple[Path, Path], mount_ho
     """Repeated listings of transcripts/ and views/by-title show every session, with sizes and targets."""
     mount = mount_home(homes[0])
     measured = []
-    for _ in range(4):
+    for _ in range(6):
         assert lines_of("ls -l | grep '^-'", mount.path / "transcripts") == MANY
         assert lines_of("ls -l | grep '^l'", mount.path / "views/by-title") == MANY
         measured.append(memory_kb(mount))
     assert max(high for _, high in measured) < LIMIT_KB, measured
     # By the peak: the kernel may forget names at any time, and current memory then falls and rises again. The first
-    # two rounds fill caches; a leak raises the peak in every round.
+    # rounds fill caches, on a busy machine up to four; a leak raises the peak in every round.
     assert measured[-1][1] < measured[-2][1] * 1.05 + 4096, measured

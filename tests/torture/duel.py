@@ -21,8 +21,8 @@ from pathlib import Path
 
 from store import Message, Store
 from store.history.lineages import find_lineage
-from store.history.recording import FOUND
 from store.history.thinning import Undecodable, iter_texts
+from store.history.versions import FOUND
 from tests.builders import make_session
 from tests.grove.groves import assert_clean, files, wait_until
 from tests.mount.terminals import terminal

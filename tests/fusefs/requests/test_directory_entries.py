@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyfuse3
 import pytest
@@ -37,6 +39,7 @@ from tests.fusefs.requests.harness import (
 DOCUMENT = "sessions/root/session.json"
 BACKUP = "sessions/root/session.json~"
 DRAFT = "sessions/root/draft"
+LOG = "sessions/root/token-usage.jsonl"
 
 
 def on_disk(mount: HandlerMount, path: str = DOCUMENT) -> bytes:
@@ -212,6 +215,141 @@ async def test_removing_the_rejected_text_keeps_the_document(mount: HandlerMount
     await mount.unlink(f"{DOCUMENT}.rejected")
     assert not await mount.exists(f"{DOCUMENT}.rejected")
     assert on_disk(mount) == before
+
+
+# -- renaming onto a log -----------------------------------------------------------------------------
+
+
+def replaced_logs(store: Store) -> list[bytes]:
+    """The logs in the trash, newest first."""
+    slots = [slot for slot in store.trash.deleted() if slot.what == "log replaced"]
+    return [(store.home / kept).read_bytes() for slot in slots for _, kept in slot.moves]
+
+
+@in_trio
+async def test_a_log_replaced_by_rename_goes_to_the_trash(mount: HandlerMount, store: Store) -> None:
+    """`sed -i`: lines that an open descriptor appends afterwards are in the new log.
+
+    The first of them is in the trash too: it was written before the mount looked.
+    """
+    await mount.add(LOG, b"1\n")
+    appender = await mount.open(LOG, os.O_WRONLY | os.O_APPEND)
+    await mount.add(DRAFT, b"one\n")
+    await mount.rename(DRAFT, LOG)
+    await mount.write(appender, 0, b"2\n")
+    await mount.write(appender, 0, b"3\n")
+    await mount.finish(appender)
+    assert on_disk(mount, LOG) == b"one\n2\n3\n"
+    assert replaced_logs(store) == [b"1\n2\n"]
+    assert store.check().is_clean
+
+
+@in_trio
+async def test_lines_for_a_log_that_has_another_hard_link_are_in_the_new_one(
+    mount: HandlerMount, store: Store, tmp_path: Path
+) -> None:
+    """`cp -al` as a snapshot, and then an import."""
+    await mount.add(LOG, b"1\n")
+    appender = await mount.open(LOG, os.O_WRONLY | os.O_APPEND)
+    os.link(store.home / LOG, tmp_path / "snapshot")
+    (store.home / "new").write_bytes(b"imported\n")
+    os.replace(store.home / "new", store.home / LOG)
+    await mount.write(appender, 0, b"2\n")
+    await mount.finish(appender)
+    assert on_disk(mount, LOG) == b"imported\n2\n"
+
+
+@in_trio
+async def test_lines_appended_while_vim_saves_a_log_are_kept(mount: HandlerMount, store: Store) -> None:
+    """It renames the log away, creates it again and deletes the backup, which goes to the trash."""
+    await mount.add(LOG, b"1\n")
+    appender = await mount.open(LOG, os.O_WRONLY | os.O_APPEND)
+    await mount.rename(LOG, f"{LOG}~")
+    await mount.write(appender, 0, b"2\n")
+    await mount.add(LOG, b"one\n")
+    await mount.write(appender, 0, b"3\n")
+    assert (await mount.lookup(f"{LOG}~")).st_size == len(b"1\n2\n3\n")
+    await mount.unlink(f"{LOG}~")
+    await mount.write(appender, 0, b"4\n")
+    steps: list[str] = []
+    store._core.disk.step = steps.append
+    await mount.finish(appender)
+    assert steps == ["sync-log"]
+    assert on_disk(mount, LOG) == b"one\n3\n4\n"
+    (slot,) = store.trash.deleted()
+    assert [(store.home / kept).read_bytes() for _, kept in slot.moves] == [b"1\n2\n3\n"]
+
+
+@in_trio
+async def test_lines_for_the_log_of_a_renamed_session_stay_in_it(mount: HandlerMount, store: Store) -> None:
+    """Also if there is a new session of the old name. So do those for a log that was rotated."""
+    await mount.add(LOG, b"1\n")
+    appender = await mount.open(LOG, os.O_WRONLY | os.O_APPEND)
+    await mount.rename("sessions/root", "sessions/moved")
+    store.save(make_session("root"))
+    await mount.add(LOG, b"another\n")
+    moved = LOG.replace("root", "moved")
+    await mount.write(appender, 0, b"2\n")
+    assert on_disk(mount, moved) == b"1\n2\n"
+    await mount.rename(moved, moved.replace(".jsonl", ".1.jsonl"))
+    await mount.add(moved, b"")
+    await mount.write(appender, 0, b"3\n")
+    await mount.finish(appender)
+    assert on_disk(mount, moved.replace(".jsonl", ".1.jsonl")) == b"1\n2\n3\n"
+    assert on_disk(mount, moved) == b""
+    assert on_disk(mount, LOG) == b"another\n"
+
+
+@in_trio
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_lines_added_since_the_file_was_created_are_not_replaced(
+    mount: HandlerMount, store: Store, *, is_known: bool
+) -> None:
+    """Whether or not the mount knew the log at that time. The rejected text is kept."""
+    if is_known:
+        await mount.add(LOG, b"1\n")
+    else:
+        (store.home / LOG).write_bytes(b"1\n")
+    await mount.add(DRAFT, b"one\n")
+    created_ns = time.time_ns()
+    with (store.home / LOG).open("ab") as log:
+        log.write(b"2\n")
+    while (store.home / LOG).stat().st_ctime_ns <= created_ns:  # file times have the granularity of a tick
+        os.utime(store.home / LOG)
+    with fails_with(errno.ESTALE):
+        await mount.rename(DRAFT, LOG)
+    assert on_disk(mount, LOG) == b"1\n2\n"
+    assert await mount.content(f"{LOG}.rejected") == b"one\n"
+
+
+@in_trio
+async def test_lines_that_truncation_removes_go_to_the_trash(mount: HandlerMount, store: Store) -> None:
+    """By open with O_TRUNC, by ftruncate and by truncate."""
+    await mount.add(LOG, b"1\n2\n")
+    await mount.save(LOG, b"one\ntwo\n")
+    fh = await mount.open(LOG, os.O_WRONLY)
+    await mount.set(await mount.inode(LOG), fh, st_size=4)
+    await mount.finish(fh)
+    await mount.set(await mount.inode(LOG), st_size=0)
+    assert on_disk(mount, LOG) == b""
+    assert replaced_logs(store) == [b"one\n", b"one\ntwo\n", b"1\n2\n"]
+    assert store.check().is_clean
+
+
+@in_trio
+async def test_a_log_can_be_emptied_on_a_full_disk(
+    mount: HandlerMount, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a copy in the trash: the user is making room."""
+    await mount.add(LOG, b"1\n")
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(type(store._core.journal), "_run", fail)
+    await mount.finish(await mount.open(LOG, os.O_WRONLY | os.O_TRUNC))
+    assert on_disk(mount, LOG) == b""
+    assert replaced_logs(store) == []
 
 
 # -- renaming onto a document ------------------------------------------------------------------------

@@ -14,10 +14,12 @@ import trio.testing
 
 from fusefs.requests.errnos import errno_of
 from fusefs.tree import write_buffers
+from fusefs.tree.write_buffers import COPIED_AT_ONCE, WriteBuffer
 from store import Store, layout
 from store.commit.commit import Commit
 from store.commit.journal import Journal
 from store.commit.write_request import CommitResult, UnfinishedCommit, WriteRequest
+from store.disk.file import Temp
 from store.errors import Busy
 from store.path_kinds import classify_path
 from tests.fusefs.requests.harness import (
@@ -453,12 +455,12 @@ async def test_full_disk_fails_the_write_and_every_commit_until_rewritten(
     """A buffer with a gap must not become a version."""
     before, after = on_disk(mount), titled(mount, "After")
 
-    def full(_fd: int, _chunks: object) -> None:
+    def full(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, "disk full")
 
     fh = await mount.open(DOCUMENT, os.O_WRONLY)
     with monkeypatch.context() as patched:
-        patched.setattr(write_buffers, "write_all", full)
+        patched.setattr(write_buffers, "copy_file", full)
         with fails_with(errno.ENOSPC):
             await mount.write(fh, 0, b"{")
     await mount.write(fh, 0, after)
@@ -621,6 +623,121 @@ async def test_open_attachment_that_is_renamed_is_committed_under_the_new_name(m
     assert not (mount.store.home / IMAGE).exists()
     assert not mount.writers.is_being_written("sessions/root/attachments/other.png")
     assert not mount.writers.is_being_written(IMAGE)
+
+
+@in_trio
+async def test_open_files_below_a_renamed_directory_are_committed_there(mount: HandlerMount, store: Store) -> None:
+    """Appended, new and rewritten ones."""
+    await mount.add(IMAGE, b"one ")
+    store.names.create_top_dirs()
+    await mount.mkdir("state/notes")
+    await mount.add("state/notes/a.md", b"one ")
+    appenders = [await mount.open(path, os.O_WRONLY | os.O_APPEND) for path in (IMAGE, "state/notes/a.md")]
+    created = await mount.create("sessions/root/attachments/new")
+    for fh in (*appenders, created):
+        await mount.write(fh, 0, b"two ")
+    await mount.rename("sessions/root", "sessions/moved")
+    await mount.rename("state/notes", "state/other")
+    assert await mount.content("sessions/moved/attachments/new") == b"two "
+    for fh in (*appenders, created):
+        await mount.write(fh, 4, b"three")
+        await mount.finish(fh)
+    moved = IMAGE.replace("root", "moved")
+    assert on_disk(mount, moved) == on_disk(mount, "state/other/a.md") == b"one two three"
+    assert on_disk(mount, "sessions/moved/attachments/new") == b"two three"
+    assert not (store.home / "sessions/root").exists()
+    assert not (store.home / "state/notes").exists()
+    assert not mount.writers.is_being_written(moved)
+    assert not mount.writers.is_being_written(IMAGE)
+    assert store.check().is_clean
+
+
+@in_trio
+async def test_appending_to_a_session_that_is_gone_is_stale(mount: HandlerMount, store: Store) -> None:
+    """It was renamed by another program. The bytes are kept where the mount shows them."""
+    await mount.add(IMAGE, b"one ")
+    fh = await mount.open(IMAGE, os.O_WRONLY | os.O_APPEND)
+    await mount.write(fh, 0, b"two")
+    store.rename("root", "moved")
+    with fails_with(errno.ESTALE):
+        await mount.finish(fh)
+    assert not (store.home / "sessions/root").exists()
+    assert on_disk(mount, IMAGE.replace("root", "moved")) == b"one "
+    kept = f"root_attachments_{IMAGE.rpartition('/')[2]}.rejected"
+    assert kept in await mount.names("sessions")
+    assert await mount.content(f"sessions/{kept}") == b"two"
+    assert store.check().is_clean
+
+
+@in_trio
+async def test_appending_to_a_state_text_whose_category_is_gone_is_stale(mount: HandlerMount, store: Store) -> None:
+    store.names.create_top_dirs()
+    await mount.mkdir("state/notes")
+    await mount.add("state/notes/a.md", b"one ")
+    fh = await mount.open("state/notes/a.md", os.O_WRONLY | os.O_APPEND)
+    await mount.write(fh, 0, b"two")
+    store.moves.move(classify_path("state/notes"), classify_path("state/other"))
+    with fails_with(errno.ESTALE):
+        await mount.finish(fh)
+    assert not (store.home / "state/notes").exists()
+    assert await mount.content("state/notes_a.md.rejected") == b"two"
+    assert store.check().is_clean
+
+
+@in_trio
+async def test_other_requests_do_not_wait_while_a_large_version_is_copied(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changing one byte copies the file first. A second write meanwhile is not lost."""
+    data = bytes(COPIED_AT_ONCE + 1)
+    await mount.add(IMAGE, data)
+    started, go_on = threading.Event(), threading.Event()
+    copy = WriteBuffer.copy
+
+    def wait(buffer: WriteBuffer, source: int, size: int) -> Temp:
+        started.set()
+        assert go_on.wait(60)
+        return copy(buffer, source, size)
+
+    monkeypatch.setattr(WriteBuffer, "copy", wait)
+    fh = await mount.open(IMAGE, os.O_RDWR)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mount.write, fh, 1, b"x")
+        nursery.start_soon(mount.write, fh, 3, b"y")
+        await wait_until(started.is_set)
+        assert await mount.exists("sessions/root")
+        assert await mount.read(fh, 0, 4) == data[:4]
+        go_on.set()
+    await mount.finish(fh)
+    assert on_disk(mount, IMAGE) == b"\0x\0y" + data[4:]
+
+
+@in_trio
+async def test_a_copy_that_lacks_what_was_written_meanwhile_is_not_used(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first copy takes longer than a second write and its commit."""
+    data = bytes(COPIED_AT_ONCE + 1)
+    await mount.add(IMAGE, data)
+    started, go_on = threading.Event(), threading.Event()
+    copy = WriteBuffer.copy
+
+    def wait_if_first(buffer: WriteBuffer, source: int, size: int) -> Temp:
+        is_first, temp = not started.is_set(), copy(buffer, source, size)
+        started.set()
+        assert not is_first or go_on.wait(60)
+        return temp
+
+    monkeypatch.setattr(WriteBuffer, "copy", wait_if_first)
+    fh = await mount.open(IMAGE, os.O_RDWR)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mount.write, fh, 1, b"x")
+        await wait_until(started.is_set)
+        await mount.write(fh, 3, b"y")
+        await mount.flush(fh)
+        go_on.set()
+    await mount.finish(fh)
+    assert on_disk(mount, IMAGE) == b"\0x\0y" + data[4:]
 
 
 @in_trio

@@ -368,6 +368,15 @@ async def test_write_by_another_program_during_chmod_is_another_version(
     assert await mount.content(DOCUMENT) == text
 
 
+async def number_after_opening_to_write(mount: HandlerMount, path: str) -> int:
+    """What fstat(2) says right after open(2)."""
+    writing = await mount.open(path, os.O_WRONLY)
+    private = mount.files.handles.get(writing).node.inode
+    number = (await mount.operations.getattr(private, caller(WRITER))).st_ino
+    await mount.finish(writing)
+    return number
+
+
 @in_trio
 async def test_process_that_still_counts_as_a_reader_writes_the_file_it_has_seen(mount: HandlerMount) -> None:
     """The kernel may send RELEASE after later requests: vim has closed the version that it copied as a backup."""
@@ -375,11 +384,8 @@ async def test_process_that_still_counts_as_a_reader_writes_the_file_it_has_seen
     seen = (await mount.operations.getattr(await mount.inode(path), caller(WRITER))).st_ino
     reading = await mount.open(path)
     mount.store.append("root", [Message.user("a new version")])
-    writing = await mount.open(path, os.O_WRONLY)
-    private = mount.files.handles.get(writing).node.inode
-    assert (await mount.operations.getattr(private, caller(WRITER))).st_ino == seen
+    assert await number_after_opening_to_write(mount, path) == seen
     await mount.release(reading)
-    await mount.finish(writing)
 
 
 @in_trio
@@ -391,11 +397,20 @@ async def test_process_that_was_shown_the_number_of_a_new_version_writes_that_fi
     mount.store.append("root", [Message.user("a new version")])
     seen = (await mount.operations.getattr(await mount.inode(path), caller(WRITER))).st_ino
     assert seen != before
-    writing = await mount.open(path, os.O_WRONLY)
-    private = mount.files.handles.get(writing).node.inode
-    assert (await mount.operations.getattr(private, caller(WRITER))).st_ino == seen
+    assert await number_after_opening_to_write(mount, path) == seen
     await mount.release(reading)
-    await mount.finish(writing)
+
+
+@in_trio
+async def test_writer_finds_the_number_it_has_seen_while_another_one_renames_the_document(mount: HandlerMount) -> None:
+    """The kernel sends open(2) for the old node until it has the answer to the other vim's rename to `NAME~`."""
+    path = "sessions/root/session.json"
+    node = await mount.inode(path)
+    seen = (await mount.operations.getattr(node, caller(WRITER))).st_ino
+    await mount.rename(path, f"{path}~", pid=READER)
+    with fails_with(errno.ESTALE):
+        await mount.operations.open(node, os.O_WRONLY, caller(WRITER))
+    assert await number_after_opening_to_write(mount, path) == seen
 
 
 @in_trio

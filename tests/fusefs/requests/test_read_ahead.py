@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +36,7 @@ def directory(tmp_path: Path) -> Node:
     parent = Node(2, top, "sessions", "sessions", None)
     for place, name in enumerate(NAMES):
         number = 1000 + place * 7919 % len(NAMES)
-        parent.children[name] = Node(number, parent, name, f"sessions/{name}", None, info=info)
+        parent.add_child(name, Node(number, parent, name, f"sessions/{name}", None, info=info))
     parent.listing = Listing(list(NAMES), dict.fromkeys(NAMES, info))
     return parent
 
@@ -63,7 +67,7 @@ def test_single_directories_are_not_read_ahead(tmp_path: Path, started: list[str
 
 def test_a_new_directory_is_not_in_the_listing(tmp_path: Path, started: list[str]) -> None:
     parent, reader = directory(tmp_path), ahead(tmp_path)
-    parent.children["new"] = Node(9999, parent, "new", "sessions/new", None)
+    parent.add_child("new", Node(9999, parent, "new", "sessions/new", None))
     for name in (NAMES[0], "new", NAMES[1]):
         reader.directory_read(parent.children[name])
     assert started == []
@@ -82,3 +86,59 @@ def test_files_are_read_only_below_the_home(tmp_path: Path) -> None:
         _fast.prefetch(os.fsencode(tmp_path), ("text",), False)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _fast.prefetch(os.fsencode(tmp_path), [b"list"], False)  # type: ignore[arg-type]
+
+
+def test_subdirectories_are_read_ahead_too(tmp_path: Path) -> None:
+    """The documents of a child are three directories below sessions/."""
+    deep = tmp_path / "one/children/two/file"
+    deep.parent.mkdir(parents=True)
+    deep.write_bytes(b"x" * 4096)
+    (tmp_path / "one/loop").symlink_to(tmp_path / "one")
+    os.mkfifo(tmp_path / "one/children/pipe")
+    if not _evict(deep):
+        pytest.skip("this filesystem keeps its files in memory")
+    before = len(os.listdir("/proc/self/fd"))
+    _fast.prefetch(os.fsencode(tmp_path), (b"one",), False)
+    assert not _is_in_memory(deep)
+    _fast.prefetch(os.fsencode(tmp_path), (b"one",), True)
+    _wait_until(lambda: _is_in_memory(deep))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_large_directory_is_not_read_ahead_as_a_whole(tmp_path: Path) -> None:
+    """A walk may never come to the end of it."""
+    large = tmp_path / "one/attachments"
+    large.mkdir(parents=True)
+    files = [large / str(number) for number in range(400)]
+    for file in files:
+        file.write_bytes(b"x")
+    if not all(map(_evict, files)):
+        pytest.skip("this filesystem keeps its files in memory")
+    _fast.prefetch(os.fsencode(tmp_path), (b"one",), True)
+    _wait_until(lambda: sum(map(_is_in_memory, files)) > 200)
+    assert sum(map(_is_in_memory, files)) < 300
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _evict(file: Path) -> bool:
+    """Write a file to disk and drop it from the page cache. Whether that worked."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return not _is_in_memory(file)
+
+
+def _is_in_memory(file: Path) -> bool:
+    """Whether the first page of a file is in the page cache."""
+    resident = ctypes.create_string_buffer(1)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 1, flags=mmap.MAP_PRIVATE) as mapped:
+        page = ctypes.c_char.from_buffer(mapped)
+        assert ctypes.CDLL(None).mincore(ctypes.byref(page), 1, resident) == 0
+        del page  # or the mapping cannot be closed
+    return bool(resident.raw[0] & 1)

@@ -108,6 +108,31 @@ def test_shell_that_became_its_last_command_is_related_to_the_others(known: Evid
     assert known.writer(cp, PATH, known.now).relatives == (stamp(1),)
 
 
+def test_what_a_script_runs_counts_before_other_relatives(known: Evidence) -> None:
+    cp = Process(60, 3, session_id=5, parent=59, ancestors=(59, 50))
+    relatives = {
+        "one shell runs both": Process(71, 1, session_id=5, parent=70, ancestors=(70, 50)),
+        "the same parent": Process(61, 1, session_id=5, parent=59, ancestors=(59, 50)),
+        "its own child": Process(62, 4, session_id=5, parent=60, ancestors=(60, 59, 50)),
+    }
+    for number, (relation, process) in enumerate(relatives.items(), start=1):
+        known.note_opened(process, PATH, stamp(number))
+        writer = known.writer(cp, PATH, known.now)
+        assert writer.near_relatives == (stamp(number),), relation
+        assert writer.relatives == tuple(stamp(n) for n in range(1, number + 1)), relation
+    known.note_opened(Process(50, 1, session_id=5), PATH, stamp(4))
+    assert known.writer(cp, PATH, known.now).near_relatives == (stamp(3),), "the shell itself is further away"
+
+
+def test_versions_that_relatives_read_are_told_from_those_they_saved(known: Evidence) -> None:
+    known.note_opened(JQ, PATH, stamp(1))
+    sed = replace(JQ, pid=300)
+    known.note_opened(sed, PATH, stamp(1))
+    known.note_saved(sed, PATH, stamp(2), None)
+    writer = known.writer(MV, PATH, known.now)
+    assert (writer.relatives, writer.saved_by_relatives) == ((stamp(1),), (stamp(2),))
+
+
 def test_writer_of_a_file_is_known_by_its_inode(known: Evidence, tmp_path: Path) -> None:
     """Up to its last write: what the process reads later is not in the file."""
     file = tmp_path / "file"
@@ -131,6 +156,7 @@ def test_what_a_relative_has_saved_replaces_what_was_read_before(known: Evidence
         known.note_opened(jq, PATH, stamp(number))
         assert known.writer(cp, PATH, known.now).relatives == (stamp(number),)
         known.note_saved(cp, PATH, stamp(number + 1), None, stamp(number))
+        assert known.writer(MV, PATH, known.now).saved_by_relatives == (stamp(number + 1),)
     known.note_saved(replace(MV, pid=300), PATH, stamp(5), 77, stamp(4))
     assert known.writer(MV, PATH, known.now).relatives == (), "a merged text is kept as a draft"
     assert known.writer(replace(JQ, pid=103), PATH, known.now).opened == (stamp(3),), "its own buffer is older"
@@ -142,9 +168,11 @@ def test_a_save_uses_one_of_two_texts_made_from_a_version(known: Evidence) -> No
     for jq in (JQ, other):
         known.note_opened(jq, PATH, stamp(1))
     known.note_saved(cp, PATH, stamp(2), None, stamp(1))
-    assert set(known.writer(MV, PATH, known.now).relatives) == {stamp(1), stamp(2)}
+    writer = known.writer(MV, PATH, known.now)
+    assert (writer.relatives, writer.saved_by_relatives) == ((stamp(1),), (stamp(2),))
     known.note_saved(MV, PATH, stamp(3), None, stamp(1))
-    assert set(known.writer(replace(MV, pid=202), PATH, known.now).relatives) == {stamp(2), stamp(3)}
+    writer = known.writer(replace(MV, pid=202), PATH, known.now)
+    assert (writer.relatives, set(writer.saved_by_relatives)) == ((), {stamp(2), stamp(3)})
 
 
 def test_a_save_of_a_process_that_has_read_itself_uses_nothing_of_its_relatives(known: Evidence) -> None:
@@ -153,7 +181,8 @@ def test_a_save_of_a_process_that_has_read_itself_uses_nothing_of_its_relatives(
     known.note_opened(JQ, PATH, stamp(1))
     known.note_opened(sed, PATH, stamp(1))
     known.note_saved(sed, PATH, stamp(2), None, stamp(1))
-    assert set(known.writer(MV, PATH, known.now).relatives) == {stamp(1), stamp(2)}
+    writer = known.writer(MV, PATH, known.now)
+    assert (writer.relatives, writer.saved_by_relatives) == ((stamp(1),), (stamp(2),))
 
 
 def test_what_relatives_read_after_the_output_was_opened_counts(known: Evidence) -> None:

@@ -75,3 +75,16 @@ def test_stale_listing_keeps_names_and_drops_stat_results() -> None:
     assert not listing.knows("c")
     listing.mark_stale()
     assert (listing.names, listing.infos, listing.is_stale) == (["a", "b"], {}, True)
+
+
+def test_nodes_own_only_the_containers_that_they_use() -> None:
+    """Most nodes are files: empty sets and dictionaries would be a fifth of their memory."""
+    nodes = Nodes()
+    root = nodes.add(Node(ROOT_INODE, None, "", "", None))
+    one, two = add(nodes, root, "one"), add(nodes, root, "two")
+    assert one.children is two.children
+    assert one.absent is two.absent
+    assert root.children == {"one": one, "two": two}
+    one.note_absent(".git")
+    assert (one.absent, two.absent) == ({".git"}, set())
+    assert [one.forget_absent(".git"), one.forget_absent(".git"), two.forget_absent(".git")] == [True, False, False]

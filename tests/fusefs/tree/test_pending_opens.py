@@ -52,6 +52,20 @@ def test_private_node_is_reserved_for_one_thread_and_name(directory: Node, priva
     assert pending.reserved_for(1, directory, "runtime.json") is None
 
 
+def test_second_try_of_an_open_is_known_by_thread_and_node(directory: Node, private: Node) -> None:
+    """Threads of another pid namespace all have pid 0, so it is not known of them."""
+    pending = PendingOpens()
+    for pid in (0, 1):
+        pending.reserve(pid, directory, "session.json", private)
+    readers = Node(12, directory, "session.json", PATH, classify_path(PATH))
+    assert pending.is_retry(1, private)
+    assert not pending.is_retry(1, readers)
+    assert not pending.is_retry(2, private)
+    assert not pending.is_retry(0, private)
+    pending.claimed(1, private)
+    assert not pending.is_retry(1, private)
+
+
 def test_claimed_node_is_no_longer_awaited(directory: Node, private: Node) -> None:
     """The buffer remembers its opener, and lives by its handles from then on."""
     pending, buffer = PendingOpens(), private.buffer

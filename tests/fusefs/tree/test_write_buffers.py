@@ -37,7 +37,7 @@ def committed_bytes(store: Store) -> bytes:
     return (store.home / DOCUMENT).read_bytes()
 
 
-def full(_fd: int, _chunks: object) -> None:
+def full(*_arguments: object) -> None:
     raise OSError(errno.ENOSPC, "disk full")
 
 
@@ -119,7 +119,7 @@ def test_failed_commit_without_room_for_a_copy_blocks_later_commits(
     buffer.write(0, b"x")
     buffer.begin_commit("reject")
     with monkeypatch.context() as patched:
-        patched.setattr(write_buffers, "write_all", full)
+        patched.setattr(write_buffers, "copy_file", full)
         buffer.failed(UnfinishedCommit(errno.EIO, "half done"))
     assert buffer.temp is None
     with pytest.raises(OSError, match="disk full"):
