@@ -77,8 +77,17 @@ def main() -> None:
 
 
 def _run_command() -> object:
+    _replace_alias(sys.argv)
     app = load(needed_families(sys.argv[1:]))
     return app(prog_name="grovefs", standalone_mode=False)
+
+
+def _replace_alias(line: list[str]) -> None:
+    """Accept `unmount` for `umount`."""
+    for place, word in enumerate(line[1:], 1):
+        if not word.startswith("-") and line[place - 1] not in ("--home", "-H"):
+            line[place] = "umount" if word == "unmount" else word
+            return
 
 
 def needed_families(arguments: Sequence[str]) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -17,7 +17,8 @@ from fusefs.cli import completion
 from fusefs.cli.default_home import default_home
 from fusefs.cli.terminal import clean, clean_cell, echo
 from store import layout
-from store.errors import NotFound
+from store.disk import reserve
+from store.errors import InvalidName, NotFound
 from store.history.authors import Author, this_process
 
 if TYPE_CHECKING:
@@ -97,8 +98,14 @@ def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -
     """Open the home for one command, without background threads. Never creates a home."""
     if not (home / layout.SESSIONS).is_dir():
         raise NotFound(f"there is no home at {home}; pass --home or set $GROVEFS_HOME")
+    if (home / layout.PRIVATE / "status.json").exists():  # only a mount has it
+        from fusefs.cli.mount_status import read_status
+
+        shown = read_status(home).get("home", "unknown")
+        raise InvalidName(f"{home} is a mount, not a home; its home is {shown}")
     from store import Store
 
+    reserve.renew(home)
     return Store.open(home, background=False, progress=progress, author=command_author())
 
 
@@ -118,22 +125,51 @@ UNWRAPPED_COLUMNS = 40  # cells up to this width are not wrapped
 _STATUS_STYLES = {"completed": "green", "running": "yellow", "suspended": "magenta", "error": "bold red"}
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns with headings on a terminal; tab-separated lines without headings when piped."""
+def short_names(store: Store, names: Iterable[str]) -> dict[str, str]:
+    """Short forms of the names for a table on a terminal; none if there is no terminal or nothing to shorten."""
+    from fusefs.cli.short_names import has_uuid, shorten
+
+    long = [name for name in names if has_uuid(name)]
+    return shorten(long, store.ids()) if long and sys.stdout.isatty() else {}
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    short: Mapping[str, str] | None = None,
+    cut: Sequence[str] = (),
+) -> None:
+    """Print columns with headings on a terminal; tab-separated lines without headings when piped.
+
+    If the terminal is too narrow, names are replaced by their `short` form, then the columns named in `cut` are cut
+    off, so that a row is one line.
+    """
     lines = [list(map(clean_cell, row)) for row in rows]
     if not sys.stdout.isatty():
         sys.stdout.write("".join("\t".join(line) + "\n" for line in lines))
         sys.stdout.flush()
     elif lines:  # no headings above nothing
-        _print_columns(headings, lines)
+        _print_columns(headings, lines, short or {}, cut)
 
 
-def _print_columns(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+def _print_columns(
+    headings: Sequence[str], lines: list[list[str]], short: Mapping[str, str], cut: Sequence[str]
+) -> None:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    if _width(headings, lines) > console.width:
+        lines = [[_short_cell(cell, short) for cell in line] for line in lines]
+    to_cut = [headings.index(heading) for heading in cut]
+    while to_cut:  # each gets an equal share of the room that is left
+        room = console.width - _width(headings, lines, without=to_cut)
+        share, place = room // len(to_cut), to_cut.pop(0)
+        for line in lines:
+            line[place] = _cut_off(line[place], share)
     table = Table(box=None, pad_edge=False)
     for place, heading in enumerate(headings):  # ids and times must be easy to copy: only the last column may wrap
         longest = max(cell_len(line[place]) for line in lines)
@@ -142,7 +178,29 @@ def _print_columns(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> N
         table.add_column(heading, min_width=None if is_wrapped else longest, overflow="fold")
     for line in lines:  # as Text: brackets in a title are not rich markup
         table.add_row(*(Text(cell, _style(heading, cell)) for heading, cell in zip(headings, line, strict=True)))
-    Console().print(table)
+    console.print(table)
+
+
+def _width(headings: Sequence[str], lines: Sequence[Sequence[str]], without: Sequence[int] = ()) -> int:
+    """The columns of the terminal that a table takes; of columns in `without` only the space before them."""
+    from rich.cells import cell_len
+
+    columns = [column for place, column in enumerate(zip(headings, *lines, strict=True)) if place not in without]
+    return sum(max(map(cell_len, column)) for column in columns) + 2 * (len(headings) - 1)
+
+
+def _short_cell(cell: str, short: Mapping[str, str]) -> str:
+    """A name, also one with the number of a message after it."""
+    name, mark, number = cell.partition("#")
+    return f"{short[name]}{mark}{number}" if name in short else cell
+
+
+def _cut_off(cell: str, room: int) -> str:
+    from rich.text import Text
+
+    text = Text(cell)
+    text.truncate(max(room, 8), overflow="ellipsis")
+    return text.plain
 
 
 def _style(heading: str, cell: str) -> str:

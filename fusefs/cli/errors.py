@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from typing import Any
 import typer
 
 from fusefs.cli.terminal import echo
-from store.errors import StoreError
+from store.errors import StoreError, describe
 
 REFUSED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 _DELETE_INDEX = "unmount the home, end programs that use it, and delete index.db: it is rebuilt from the files"
@@ -45,10 +46,24 @@ def run(command: Callable[[], object]) -> int:
     except StoreError as error:
         return print_error(str(error))
     except OSError as error:
-        return print_error(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+        return print_error(error_text(error))
     except _damaged_index() as error:
         return print_error(f"index.db is damaged ({error}); {_DELETE_INDEX}")
     return code if isinstance(code, int) else 0
+
+
+def error_text(error: BaseException) -> str:
+    """What failed, and what to do about a disk that is full or read-only."""
+    text = describe(error)
+    number, name = getattr(error, "errno", None), str(getattr(error, "filename", None) or "")
+    home, private, _ = name.partition("/.grovefs/")
+    if not private:
+        return text
+    if number == errno.EROFS:
+        return f"{text}; the index and the locks of a home are written. Copy {home}, and pass the copy with -H"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return f"{text}; `grovefs trash --empty` and `grovefs rm` free space"
+    return text
 
 
 def _damaged_index() -> type[Exception]:
@@ -76,7 +91,10 @@ def _usage(error: Any) -> str:
     error.message = _plain_problem(error) or error.message
     text = " ".join(_NOISE.sub("", error.format_message()).split()).rstrip(".")
     where = error.ctx.command_path if error.ctx is not None else "grovefs"
-    return f"{text[:1].lower()}{text[1:]}; {_dash_hint(error)}see `{where} --help`"
+    text = f"{text[:1].lower()}{text[1:]}"
+    if text.endswith("?"):  # it suggests what to write
+        return text
+    return f"{text}; {_dash_hint(error)}see `{where} --help`"
 
 
 def _plain_problem(error: Any) -> str | None:

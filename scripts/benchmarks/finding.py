@@ -17,6 +17,7 @@ from benchmarks.rows import Row, Target, timed
 from store import Message, Session, Store
 from store.documents import search_text
 from store.index import fulltext
+from store.index.text_update import NO_TEXTS, TextUpdate
 
 RARE, MEDIUM = 3, 300  # approximate number of messages with the word
 ROUNDS = 15  # per query
@@ -101,7 +102,7 @@ def _measure_save(store: Store, saves: int) -> Row:
 def _search(*, enabled: bool) -> Iterator[None]:
     plan, apply = fulltext._plan, fulltext.apply
     if not enabled:
-        fulltext._plan = lambda *_: fulltext.NO_TEXTS
+        fulltext._plan = lambda *_: NO_TEXTS
         fulltext.apply = lambda *_: None
     try:
         yield
@@ -120,7 +121,7 @@ def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float
     spent: list[float] = []
     plan, apply = fulltext.plan_append, fulltext.apply
 
-    def timed_plan(*arguments: Any) -> fulltext.TextUpdate:
+    def timed_plan(*arguments: Any) -> TextUpdate:
         if cold:
             _EVICTING.count(b"\1")
         began = time.perf_counter()

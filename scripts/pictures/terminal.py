@@ -115,7 +115,8 @@ def add_command(directory: Path) -> None:
 
 def record() -> str:
     """The whole session: each command behind a prompt, followed by its output."""
-    with tempfile.TemporaryDirectory(prefix="grovefs-picture-") as name:
+    # A daemon may still close its files after it was unmounted.
+    with tempfile.TemporaryDirectory(prefix="grovefs-picture-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         add_command(directory)
         with demo_mount(directory):

@@ -10,6 +10,7 @@ import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json, progress_bar
+from fusefs.cli.errors import error_text
 from fusefs.cli.terminal import echo
 from store import Health, Report, StoreError, layout
 from store.check.health import MIN_FREE_BYTES, Probe
@@ -41,7 +42,7 @@ def check(
         with progress_bar("checking") as progress, open_store(home) as store:
             report = store.check(repair=repair, secrets=secrets, progress=progress)
     except (StoreError, OSError, apsw.Error) as error:
-        echo(f"grovefs: {error}", err=True)
+        echo(f"grovefs: {error_text(error)}", err=True)
         raise typer.Exit(COULD_NOT_RUN) from None
     if as_json:
         findings = [
@@ -87,7 +88,8 @@ def _remedies(report: Report, *, was_repaired: bool) -> Iterator[str]:
         found = layout.locate_path(finding.path) if finding.kind == "unparsable" else None
         if found is not None and found[1] == layout.SESSION:
             name = shlex.quote(str(found[0]))
-            yield f"`grovefs edit {name}` opens the damaged file; `grovefs restore BACKUP {name}` restores the session"
+            yield f"`grovefs revert {name}@-1` brings the version before back; `grovefs edit {name}` opens the file"
+            yield f"`grovefs restore BACKUP {name}` restores the session from a backup"
             return  # one example is enough
 
 
@@ -126,7 +128,7 @@ def health(
         with open_store(home) as store:
             found = store.health(deep=not fast, min_free_bytes=min_free * MIB)
     except (StoreError, OSError, apsw.Error) as error:
-        found = Health("local", (Probe("open", False, str(error)),))
+        found = Health("local", (Probe("open", False, error_text(error)),))
     if as_json:
         print_json(found.as_dict())
     else:

@@ -55,6 +55,8 @@ def print_diff(
     else:
         echo(_heading(name, old, new))
         _print_words(found)
+        if found.is_empty:
+            echo("no difference")
     if found.is_empty:
         raise typer.Exit(1)
 

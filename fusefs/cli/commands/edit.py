@@ -22,7 +22,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
 from fusefs.cli.terminal import echo
-from store import Conflict, InvalidContent, Location, MergeConflict, NotFound, Store, StoreError, layout
+from store import Conflict, InvalidContent, InvalidName, Location, MergeConflict, NotFound, Store, StoreError, layout
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
@@ -253,7 +253,12 @@ def run_editor(path: Path) -> None:
 def editor_command() -> Sequence[str]:
     """$VISUAL or $EDITOR, which may have arguments; else Debian's /usr/bin/editor, else vi."""
     named = next((os.environ[name] for name in _EDITOR_VARIABLES if os.environ.get(name, "").strip()), None)
-    return shlex.split(named) if named else ["/usr/bin/editor" if Path("/usr/bin/editor").exists() else "vi"]
+    if named is None:
+        return ["/usr/bin/editor" if Path("/usr/bin/editor").exists() else "vi"]
+    try:
+        return shlex.split(named)
+    except ValueError as error:
+        raise InvalidName(f"the editor {named!r} is not a command line: {str(error).lower()}; set $EDITOR") from None
 
 
 def _difference(present: bytes, typed: bytes) -> Iterator[str]:

@@ -49,8 +49,12 @@ def main(arguments: list[str]) -> int:
         return ERROR
     from store.search.grep import grep
 
+    words = [os.fsencode(part) for part in line]
+    if grep.lacks_pattern(words):
+        print(f"{HELP.partition(chr(10))[0]}\nTry 'grovefs grep --help' for more information.", file=sys.stderr)
+        return ERROR
     try:
-        return grep.run([os.fsencode(part) for part in line], os.fsencode(home))
+        return grep.run(words, os.fsencode(home))
     except OSError as error:
         print(f"grovefs: {error.strerror}: {error.filename}", file=sys.stderr)
         return ERROR

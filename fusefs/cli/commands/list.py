@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, short_names
 from fusefs.cli.terminal import echo
-from store import IndexEntry, Location, SessionSummary, Store, Timestamp
+from store import Location, Timestamp
 from store.index.catalog import Order
 from store.search.filters import STATUSES, find_time
+
+if TYPE_CHECKING:
+    from store import IndexEntry, SessionSummary, Store
 
 RUNNING_NS = 3600 * 10**9  # a session without a change for longer is not at work
 
@@ -62,7 +65,8 @@ def list_sessions(
             print_json([{**entry.model_dump(), "id": str(_location(entry))} for entry in entries])
             return
         summaries = store.summaries.page(limit=limit, **order, **where)
-    _print_table(summaries)
+        short = short_names(store, [str(summary.location) for summary in summaries])
+    _print_table(summaries, short)
     if len(summaries) == limit and sys.stdout.isatty():
         echo(f"Only the first {limit} are shown; pass --limit N for more.", err=True)
 
@@ -80,11 +84,13 @@ def _location(entry: IndexEntry) -> Location:
 
 def _check_status(store: Store, status: str | None) -> None:
     """Reject a status that no session has and no agent writes: it is a typo, which an empty list would not show."""
+    if status is None or status in STATUSES:
+        return
     known = dict.fromkeys([*store.browser.values("status"), *STATUSES])
-    if status is not None and status not in known:
+    if status not in known:
         raise typer.BadParameter(f"unknown status {status!r}; known: {', '.join(known)}", param_hint="--status")
 
 
-def _print_table(summaries: list[SessionSummary]) -> None:
+def _print_table(summaries: list[SessionSummary], short: dict[str, str]) -> None:
     rows = [(s.updated_at[:19], str(s.location), str(s.message_count), s.status or "", s.title) for s in summaries]
-    print_table(("updated", "id", "messages", "status", "title"), rows)
+    print_table(("updated", "id", "messages", "status", "title"), rows, short=short, cut=["title"])

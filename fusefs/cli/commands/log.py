@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -10,9 +11,12 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from fusefs.cli.errors import print_error
+from fusefs.cli.terminal import echo
 from fusefs.cli.version_names import VersionedName
 from store import Author, SavedVersion, Timestamp
 from store.undo.versions_spec import local_text
+
+_COUNTED = 10_000  # older versions; more are not counted
 
 
 @app.command("log")
@@ -37,6 +41,7 @@ def print_log(
         before = store.history.get(path, version).number + 1 if version is not None else None
         versions = store.history.log(path, limit=limit, before=before, fetch=True)
         changes = store.history.summaries(versions)
+        left = len(store.history.log(path, limit=_COUNTED, before=versions[-1].number)) if versions else 0
         hosts = [store.history.host_of(version) for version in versions]
     if as_json:
         listed = zip(versions, changes, hosts, strict=True)
@@ -44,6 +49,9 @@ def print_log(
     else:
         rows = [_row(*columns) for columns in zip(versions, changes, hosts, strict=True)]
         print_table(("version", "when", "by", "change"), rows)
+        if left and sys.stdout.isatty():
+            number = f"{_COUNTED:,} or more" if left == _COUNTED else str(left)
+            echo(f"{number} older {'version' if left == 1 else 'versions'}; pass --limit N for more.", err=True)
     if not versions:
         print_error(f"{session}: no version has been recorded; that begins with its next change")
         raise typer.Exit(1)

@@ -15,8 +15,9 @@ def revert(session: RequiredVersion, home: Home, as_json: Json = False) -> None:
     """Bring a version of a session back, as a new version: session.json and runtime.json as they were then.
 
     The session keeps its present id and place in the tree, and `updated_at` is new. Messages added since are gone from
-    the session, but not from the history: `grovefs revert SESSION@-1` takes a revert back. Attachments and logs stay
-    as they are. To take back one change and keep later ones, see `grovefs undo --merge`.
+    the session, but not from the history: `grovefs revert SESSION@-1` takes a revert back. Logs stay as they are, and
+    so do attachments, but one that a message shows and that `clear` moved to the trash comes back. To take back one
+    change and keep later ones, see `grovefs undo --merge`.
 
     Example: grovefs revert fix-login@3
     """

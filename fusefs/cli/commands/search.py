@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar, short_names
 from fusefs.cli.terminal import echo
 from fusefs.views.html.names import path_of
 from store import Hit, Timestamp
@@ -20,6 +21,7 @@ def search(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of results.")] = 20,
     sessions: Annotated[bool, typer.Option("--sessions", help="Print one line per session: its best match.")] = False,
     dates: Annotated[bool, typer.Option("--dates", help="Print when each message was said.")] = False,
+    since: Annotated[str, typer.Option("--since", hidden=True)] = "",
     as_json: Json = False,
 ) -> None:
     """Search messages, titles, summaries and state documents, best match first.
@@ -41,11 +43,17 @@ def search(
 
     Example: grovefs search 'condition role:assistant -deploy'
     """
-    parsed = parse_query(" ".join(query))
+    if since:
+        raise typer.BadParameter(f"there is no --since; write after:{since} in the query")
+    text = " ".join(query)
+    parsed = parse_query(text)
+    if re.search(r"(?:^|\s)-?since:\S", text):
+        echo("grovefs: since: is not a filter and is searched as text; after:7d is one", err=True)
     for hint in parsed.hints:
         echo(f"grovefs: {hint}", err=True)
     with progress_bar("indexing") as progress, open_store(home, progress) as store:
         hits = store.search(parsed, limit=limit, by_session=sessions)
+        short = short_names(store, map(_place, hits))
         near = store.near_spellings(parsed) if not hits else []
     if as_json:
         print_json([_record(hit) for hit in hits])
@@ -55,7 +63,8 @@ def search(
             if sessions
             else ("where", *(["said"] if dates else []), "role", "match")
         )
-        print_table(headings, [_session_line(hit) if sessions else _line(hit, dates=dates) for hit in hits])
+        rows = [_session_line(hit) if sessions else _line(hit, dates=dates) for hit in hits]
+        print_table(headings, rows, short=short, cut=["title", "match"] if sessions else [])
     if not hits:
         advice = f"; did you mean {' or '.join(near)}?" if near else ""
         echo(f"grovefs: nothing found{advice}", err=True)

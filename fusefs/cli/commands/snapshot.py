@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
 from fusefs.cli.terminal import echo
-from store import Snapshot, Timestamp
-from store.undo.versions_spec import local_text
+from store import InvalidName, Snapshot, Timestamp
+from store.undo.versions_spec import local_text, parse_moment
 
 
 @app.command()
@@ -28,6 +29,8 @@ def snapshot(
 
     Example: grovefs snapshot before-cleanup && rsync -a mnt/snapshots/before-cleanup/ /backup/
     """
+    if name is not None and not delete and _is_time(name):
+        raise typer.BadParameter(f"{name!r} reads as a time; choose another name for the snapshot")
     if name is None and delete:
         raise typer.BadParameter("--delete needs the name of a snapshot")
     with open_store(home) as store:
@@ -47,6 +50,14 @@ def snapshot(
         echo(f"deleted the snapshot {name}")
     else:
         echo(f"{name}: {local_text(found[0].at_ns)}; snapshots/{name} in a mount")
+
+
+def _is_time(name: str) -> bool:
+    try:
+        parse_moment(name, time.time_ns())
+    except InvalidName:
+        return False
+    return True
 
 
 def _as_dict(found: Snapshot) -> dict[str, str]:

@@ -17,7 +17,7 @@ from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
 from fusefs.prices import default_path, load_prices
 from fusefs.views.html.dashboard import Quantity, describe_usage, value_of
-from fusefs.views.html.numbers import money
+from fusefs.views.html.numbers import money, short
 from fusefs.views.html.periods import group_days
 from store.search.usage import Usage, UsageTotals, local_day
 
@@ -81,7 +81,8 @@ def stats(
     if as_json:
         print_json(_as_dict(usage))
     else:
-        _print(usage, what, notes=[*_notes(usage), *_price_notes(usage, with_cost=with_cost and table is None)])
+        notes = [*_notes(usage), *_price_notes(usage, with_cost=with_cost, has_prices=table is not None)]
+        _print(usage, what, notes)
 
 
 def _write_template(usage: Usage, path: Path) -> None:
@@ -107,7 +108,9 @@ def _print(usage: Usage, what: Quantity, notes: list[str]) -> None:
     """Print usage by model and by day: a table and a chart on a terminal, two tables with headings when piped."""
     rows = [_row(model or "(no model)", used) for model, used in usage.by_model().items()]
     is_piped = not sys.stdout.isatty()
-    print_table(_HEADINGS, [*([_HEADINGS] if is_piped else []), *rows, _row("total", usage.total())])
+    rows.append(_row("total", usage.total()))
+    rounded = {cell: short(int(cell)) for row in rows for cell in row[1:-1]}
+    print_table(_HEADINGS, [*([_HEADINGS] if is_piped else []), *rows], short=rounded)
     lines = [*(_day_rows(usage, what) if is_piped else _day_bars(usage, what))]
     if len(lines) > 1:
         echo("\n".join(["", *lines]))
@@ -142,10 +145,13 @@ def _notes(usage: Usage) -> Iterator[str]:
         yield f"{plural(usage.unread, 'line')} of token-usage.jsonl unreadable"
 
 
-def _price_notes(usage: Usage, *, with_cost: bool) -> Iterator[str]:
+def _price_notes(usage: Usage, *, with_cost: bool, has_prices: bool) -> Iterator[str]:
     """Calls without a known price, by session: they are part of no cost above."""
-    if with_cost:
+    if with_cost and not has_prices:
         yield f"there is no price file at {default_path()}; costs are those that the records state"
+    total = usage.total()
+    if not has_prices and total.calls and total.cost is None and (with_cost or sys.stdout.isatty()):
+        yield "no costs known; `grovefs stats --prices-template FILE` writes a price file"
     if not usage.unpriced:
         return
     count = len(usage.unpriced_sessions)

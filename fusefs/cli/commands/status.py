@@ -11,6 +11,7 @@ import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json
+from fusefs.cli.errors import error_text
 from fusefs.cli.mount_status import advice, history_problem, read_status, set_aside_line
 from fusefs.cli.terminal import echo
 from fusefs.daemon.fuse_connection import MOUNTINFO, State, iter_mounted, state_of
@@ -23,6 +24,7 @@ class Mount(NamedTuple):
     mountpoint: Path
     read_only: bool
     state: State
+    home: str = ""  # "" if the daemon does not answer
     history_problem: str = ""  # why it keeps no versions; "" if it does
     refuses_writes: str | None = None  # why it takes another program for a Bamboo server, if it does
 
@@ -56,7 +58,9 @@ def iter_mounts(mountinfo: bytes) -> Iterator[Mount]:
     for place, _, read_only in iter_mounted(mountinfo):
         state = state_of(place)
         status = read_status(place) if state == "mounted" else {}
-        yield Mount(place, read_only, state, history_problem(status), status.get("refuses_writes"))
+        yield Mount(
+            place, read_only, state, str(status.get("home", "")), history_problem(status), status.get("refuses_writes")
+        )
 
 
 def _line(mount: Mount) -> str:
@@ -67,7 +71,8 @@ def _line(mount: Mount) -> str:
     if mount.state == "silent":
         return f"SILENT   {mount.mountpoint}: the daemon does not respond; see .grovefs/mount.log in its home"
     read_only = " (read-only)" if mount.read_only else ""
-    return f"mounted  {mount.mountpoint}{read_only}{_refusal(mount)}{_without_versions(mount)}"
+    home = f" of {mount.home}" if mount.home else ""
+    return f"mounted  {mount.mountpoint}{home}{read_only}{_refusal(mount)}{_without_versions(mount)}"
 
 
 def _refusal(mount: Mount) -> str:
@@ -85,7 +90,7 @@ def _home(home: Path) -> dict[str, Any]:
         with open_store(home) as store:
             return {**store.maintenance.status(probe=True), "in_trash": len(group_deletions(store.trash.deleted()))}
     except (StoreError, OSError, apsw.Error) as error:
-        return {"home": str(home), "error": str(error)}
+        return {"home": str(home), "error": error_text(error)}
 
 
 def _lines(state: dict[str, Any]) -> Iterator[str]:

@@ -10,8 +10,8 @@ import typer
 from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table
 from fusefs.cli.errors import print_error
 from fusefs.cli.terminal import echo
-from store import Store, StoreError, Timestamp
-from store.disk.trash import FILE_DELETIONS, KEPT_DAYS
+from store import AlreadyExists, Store, StoreError, Timestamp
+from store.disk.trash import FILE_DELETIONS, KEPT_DAYS, TrashSlot
 from store.sessions.deletions import DeletionGroup, find_deletion, group_deletions
 
 
@@ -67,38 +67,55 @@ def undelete(
     If a session was deleted several times, the latest deletion is restored, with everything deleted together with it:
     children, documents, attachments and logs that `rm -r` in a mount deleted one by one. To restore a single file, pass
     its path as shown by `grovefs trash --json`. A file at that path is moved to the trash. If the session exists again,
-    nothing is changed and the command fails. Other files deleted by `rm` in a mount are not kept in the trash.
+    nothing is changed and the command fails. `grovefs help limits` lists the files that `rm` in a mount does not keep.
 
     Example: grovefs undelete second-try
     """
     with open_store(home) as store:
         chosen = find_deletion(group_deletions(store.trash.deleted()), name)
-        restored, refused = _restore(store, chosen)
+        restored, files, refused = _restore(store, chosen)
     if as_json:
         print_json({"restored": restored, "refused": refused})
     elif restored:
-        echo(f"restored: {', '.join(restored)}{_files(chosen) if not refused else ''}")
+        echo(f"restored: {', '.join(restored)}{_files(files) if not refused else ''}")
     for path, reason in refused.items():
         print_error(f"{path} was not restored and stays in the trash: {reason}")
     if refused:
         raise typer.Exit(1)
 
 
-def _restore(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[str, str]]:
-    """Restore the session first, then its files. If the session cannot be restored, its files are not tried."""
+def _restore(store: Store, deletion: DeletionGroup) -> tuple[list[str], list[str], dict[str, str]]:
+    """Restore the session first, then its files. If the session cannot be restored, its files are not tried.
+
+    Returns the sessions, the attachments and logs, and the reasons for what was refused. A file or child that came
+    back with a newer slot is not replaced: the older one stays in the trash.
+    """
     restored = [str(place) for place in store.trash.undelete(deletion.last.name)]
+    files = _single_files(deletion.last)
     refused: dict[str, str] = {}
+    older: set[str] = set()  # sessions that are there already: files deleted earlier are not theirs
     for slot in deletion.slots[1:]:
+        if slot.session_id in older:
+            continue
         try:
-            restored += map(str, store.trash.undelete(slot.name))
+            restored += map(str, store.trash.undelete(slot.name, displace=not deletion.is_session))
+            files += _single_files(slot)
+        except AlreadyExists as error:
+            if not deletion.is_session:
+                refused[slot.moves[0][0]] = str(error)
+            elif slot.is_session:
+                older.add(slot.session_id)
         except StoreError as error:
             refused[slot.moves[0][0]] = str(error)
-    return list(dict.fromkeys(restored)), refused
+    return list(dict.fromkeys(restored)), files, refused
 
 
-def _files(deletion: DeletionGroup) -> str:
+def _single_files(slot: TrashSlot) -> list[str]:
+    return [path for path, _ in slot.moves] if slot.what in FILE_DELETIONS else []
+
+
+def _files(files: list[str]) -> str:
     """The restored files, for the summary: attachments and logs are not listed as sessions."""
-    files = [path for slot in deletion.slots if slot.what in FILE_DELETIONS for path, _ in slot.moves]
     return f" ({files[0] if len(files) == 1 else plural(len(files), 'file')})" if files else ""
 
 

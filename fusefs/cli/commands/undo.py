@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli import completion
-from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table, progress_bar
+from fusefs.cli.app import (
+    Home,
+    Json,
+    app,
+    confirm,
+    open_store,
+    plural,
+    print_json,
+    print_table,
+    progress_bar,
+    short_names,
+)
 from fusefs.cli.commands.log import author_text
 from fusefs.cli.terminal import echo
 from store import Store, UndoItem, UndoPlan, UndoResult
@@ -82,7 +93,8 @@ def _places(items: list[UndoItem]) -> str:
 
 def _print_plan(store: Store, plan: UndoPlan) -> None:
     rows = [_row(store, item) for item in plan.to_undo]
-    print_table(("session", "changes", "last", "by", "back to"), rows)
+    short = short_names(store, [row[0] for row in rows])
+    print_table(("session", "changes", "last", "by", "back to"), rows, short=short)
     for refusal in plan.refused:
         echo(f"not undone: {store.history.name_of(refusal.path)}: {refusal.reason}")
 

@@ -40,11 +40,13 @@ def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def on_a_terminal(home: Path, *arguments: str, returncode: int | None = 0, typed: bytes = b"") -> str:
+def on_a_terminal(
+    home: Path, *arguments: str, returncode: int | None = 0, typed: bytes = b"", columns: int = 200
+) -> str:
     """Output on a terminal, with colours. With `typed`, the terminal is also the keyboard. `returncode` None: any."""
     leader, follower = pty.openpty()
     code = "from fusefs.cli import main; main()"
-    environment = {**os.environ, "GROVEFS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "200"}
+    environment = {**os.environ, "GROVEFS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": str(columns)}
     keyboard = follower if typed else None
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], env=environment, stdin=keyboard, stdout=follower
@@ -150,7 +152,8 @@ def test_check_suggests_remedies_for_remaining_damage(filled: Path) -> None:
     (filled / "sessions/first/session.json").write_text("{ broken")
     (filled / "sessions/second/runtime.json").write_text("{ broken")
     advice = (
-        "grovefs: `grovefs edit first` opens the damaged file; `grovefs restore BACKUP first` restores the session\n"
+        "grovefs: `grovefs revert first@-1` brings the version before back; `grovefs edit first` opens the file\n"
+        "grovefs: `grovefs restore BACKUP first` restores the session from a backup\n"
     )
     result = grovefs(filled, "check")
     assert result.returncode == 4

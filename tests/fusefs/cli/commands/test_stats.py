@@ -79,6 +79,17 @@ def test_cost_uses_the_default_price_file(used: Path, tmp_path: Path, monkeypatc
     assert shown.stderr == ""
 
 
+def test_price_template_is_named_if_no_cost_is_known(
+    used: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = tmp_path / "prices.json"
+    monkeypatch.setenv("GROVEFS_PRICES", str(prices))
+    assert "--prices-template FILE" in on_a_terminal(used, "stats")
+    assert "--prices-template FILE" in run(used, "stats", "--cost").stderr
+    prices.write_text('{"*": {"input_tokens": 1, "output_tokens": 20}}')
+    assert "--prices-template" not in on_a_terminal(used, "stats", "--cost")
+
+
 def test_svg_has_all_charts_and_all_periods(used: Path, tmp_path: Path) -> None:
     """From January 2020 to now, in months."""
     picture = tmp_path / "chart.svg"
@@ -136,4 +147,7 @@ def test_price_template_names_the_models_seen(home: Path, tmp_path: Path) -> Non
     assert grovefs(home, "stats", "--all", "--prices-template", str(path)).returncode == 0
     assert json.loads(path.read_text()) == {"oak": {"input_tokens": None, "output_tokens": None}}
     assert grovefs(home, "stats", "--all", "--prices-template", str(path)).returncode == 1  # never overwritten
-    assert "oak" in grovefs(home, "stats", "--prices", str(path)).stderr  # not filled in
+    unfilled = grovefs(home, "stats", "--all", "--prices", str(path))  # a price that is not known yet
+    assert (unfilled.returncode, "s1: oak" in unfilled.stderr) == (0, True)
+    path.write_text('{"oak": {"input_tokens": "cheap"}}')
+    assert "oak: expected an object with prices" in grovefs(home, "stats", "--prices", str(path)).stderr

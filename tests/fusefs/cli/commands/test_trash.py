@@ -105,6 +105,54 @@ def test_tree_deleted_file_by_file_is_one_deletion(emptied: Path) -> None:
         assert store.check().is_clean
 
 
+def test_undelete_does_not_mix_two_sessions_of_one_name(emptied: Path) -> None:
+    """A session is deleted by `rm -r`, created again and deleted again within seconds."""
+    with Store.open(emptied, background=False) as store:
+        for text in ("old", "new"):
+            names = ("attachments/report.txt", f"attachments/{text}.txt", "runtime.json")
+            if text == "new":
+                store.save(make_session("second", title="The new one"))
+            for name in names[:2]:
+                place = classify_path(f"sessions/second/{name}")
+                store.names.write_copy(place, text.encode(), (emptied / "sessions/second/session.json").stat())
+            if text == "new":
+                runtime = (emptied / "sessions/second/runtime.json").read_bytes()
+                store.delete("second")
+                continue
+            for name in names:
+                store.names.remove_file(classify_path(f"sessions/second/{name}"))
+            for directory in ("attachments", "children"):
+                store.names.remove_dir(classify_path(f"sessions/second/{directory}"))
+            store.names.remove_dir(classify_path("sessions/second"), ["session.json"])
+    assert grovefs(emptied, "undelete", "second").stdout == "restored: second\n"
+    attachments = emptied / "sessions/second/attachments"
+    assert {file.name: file.read_text() for file in attachments.iterdir()} == {"report.txt": "new", "new.txt": "new"}
+    assert (emptied / "sessions/second/runtime.json").read_bytes() == runtime
+    with Store.open(emptied, background=False) as store:
+        assert store.check().is_clean
+
+
+def test_undelete_of_a_session_leaves_older_versions_of_its_files_in_the_trash(emptied: Path) -> None:
+    """A file was deleted and written again, then its session was deleted with the new file."""
+    with Store.open(emptied, background=False) as store:
+        place, like = classify_path("sessions/second/attachments/x"), (emptied / "sessions/second/session.json").stat()
+        store.names.write_copy(place, b"old", like)
+        store.names.remove_file(place)
+        store.names.write_copy(place, b"new", like)
+        store.save(Session.new_child("kid", "second", "m", "The old child"))
+        store.names.write_copy(classify_path("sessions/second/children/kid/attachments/y"), b"old", like)
+        store.names.remove_file(classify_path("sessions/second/children/kid/attachments/y"))
+        store.delete("second/kid")
+        store.save(Session.new_child("kid", "second", "m", "The new child"))
+        store.delete("second")
+    result = grovefs(emptied, "undelete", "second")
+    assert (result.returncode, result.stdout) == (0, "restored: second, second/kid\n")
+    assert (emptied / "sessions/second/attachments/x").read_bytes() == b"new"
+    assert not (emptied / "sessions/second/children/kid/attachments/y").exists()
+    paths = {path for each in json.loads(grovefs(emptied, "trash", "--json").stdout) for path in each["paths"]}
+    assert {place.path, "sessions/second/children/kid"} <= paths
+
+
 def test_emptying_the_trash_needs_confirmation(emptied: Path) -> None:
     refused = grovefs(emptied, "trash", "--empty")
     assert (refused.returncode, refused.stdout) == (2, "")

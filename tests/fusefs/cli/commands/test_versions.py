@@ -52,6 +52,15 @@ def test_log_lists_versions_with_author_and_change(edited: Path) -> None:
     assert grovefs(edited, "log", "fix@2").stdout.startswith("2\t")
 
 
+def test_log_says_how_many_versions_are_older(edited: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    on_a_terminal(edited, "log", "fix-login", "-n", "1")
+    assert capfd.readouterr().err == "3 older versions; pass --limit N for more.\n"
+    on_a_terminal(edited, "log", "fix-login@2", "-n", "1")
+    assert capfd.readouterr().err == "1 older version; pass --limit N for more.\n"
+    on_a_terminal(edited, "log", "fix-login")
+    assert capfd.readouterr().err == ""
+
+
 def test_changes_by_commands_name_the_command(edited: Path) -> None:
     """`cli:`, the command and its process; of the user who ran it."""
     for command in (["mv", "fix-login", "login"], ["pin", "login"], ["unpin", "login"]):

@@ -1,0 +1,95 @@
+"""Error texts: plain English, what failed, and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from tests.builders import make_session
+from tests.fusefs.cli.test_cli import grovefs
+
+
+@pytest.fixture
+def filled(home: Path) -> Path:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1", title="One", messages=2))
+    return home
+
+
+@pytest.fixture
+def read_only(filled: Path, tmp_path: Path) -> Iterator[Path]:
+    """The home on a read-only disk."""
+    place = tmp_path / "read-only"
+    place.mkdir()
+    subprocess.run(["mount", "--bind", filled, place], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", place], check=True)
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_editor_that_is_not_a_command_line(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDITOR", 'sed -i s/a/"/')
+    monkeypatch.delenv("VISUAL", raising=False)
+    done = grovefs(filled, "edit", "s1")
+    assert done.returncode == 1
+    assert "is not a command line: no closing quotation; set $EDITOR" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_suggestion_ends_the_error(filled: Path) -> None:
+    assert grovefs(filled, "shwo").stderr == "grovefs: no such command 'shwo'. Did you mean 'show'?\n"
+
+
+def test_unmount_is_umount(filled: Path, tmp_path: Path) -> None:
+    assert "no GroveFS mount at" in grovefs(filled, "unmount", str(tmp_path)).stderr
+
+
+@pytest.mark.parametrize("command", [["ls"], ["check"], ["show", "s1"]])
+def test_read_only_disk_says_what_to_do(read_only: Path, command: list[str]) -> None:
+    done = grovefs(read_only, *command)
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"grovefs: Read-only file system: {read_only}/.grovefs/")
+    assert f"Copy {read_only}, and pass the copy with -H" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "health"])
+def test_no_error_number_is_shown(read_only: Path, command: str) -> None:
+    assert "Errno" not in grovefs(read_only, command).stdout
+
+
+def test_diff_without_a_difference_says_so(filled: Path) -> None:
+    done = grovefs(filled, "diff", "s1@1", "@1")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "no difference")
+
+
+def test_check_counts_sessions_only(filled: Path) -> None:
+    """A directory without a session.json is not a session."""
+    (filled / "sessions/empty").mkdir()
+    assert grovefs(filled, "check").stdout.splitlines()[-1].startswith("1 session: ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-i"], ["--color=auto", "-n"]])
+def test_grep_without_a_pattern_shows_its_own_usage(home: Path, arguments: list[str]) -> None:
+    """GNU grep's usage line names another command and files, which `grovefs grep` does not take."""
+    with Store.open(home, background=False):
+        pass
+    result = grovefs(home, "grep", *arguments)
+    usage = "Usage: grovefs grep [--home DIR] [OPTION]... PATTERN\nTry 'grovefs grep --help' for more information.\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", usage)
+
+
+def test_since_is_after_in_a_search(filled: Path) -> None:
+    option = grovefs(filled, "search", "--since", "7d", "msg")
+    assert (option.returncode, "write after:7d in the query" in option.stderr) == (2, True)
+    assert "since: is not a filter" in grovefs(filled, "search", "msg since:7d").stderr
+    assert grovefs(filled, "search", "msg after:7d").stderr == ""
+
+
+def test_snapshot_is_not_named_like_a_time(filled: Path) -> None:
+    done = grovefs(filled, "snapshot", "2h")
+    assert (done.returncode, "'2h' reads as a time" in done.stderr) == (2, True)
+    assert grovefs(filled, "snapshot", "before-cleanup").returncode == 0
