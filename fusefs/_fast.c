@@ -84,7 +84,10 @@
 #define MAX_PATH 4096
 #define MAX_NOTES 1024          /* opens noted between two calls of drain() */
 #define CALLER_SLOTS 256        /* admitted threads; a power of two */
-#define GRACE_NS 100000L        /* how long to wait for the next request */
+#define SPIN_NS 60000L          /* how long to look for the next request without sleeping */
+#define MAX_FAILED_SPINS 4      /* in a row; after that SPIN_PAUSE waits sleep at once */
+#define SPIN_PAUSE 256
+#define GRACE_NS 100000L        /* how long to sleep for the next request */
 #define MAX_PREFETCH (1 << 20)  /* larger files are read ahead by the kernel once they are opened */
 #define PREFETCH_DEPTH 3        /* sessions/<root>: children/<child>/attachments */
 #define PREFETCH_NAMES 256      /* below each directory */
@@ -143,11 +146,12 @@ static struct {
 
     char *read_buffer;
     uint32_t lister, lister_uid; /* of the READDIR that was passed on last */
+    int failed_spins, spin_pause; /* see next_comes_soon() */
 
     /* state() reads these in any thread. */
     atomic_bool is_bound;    /* fd is the session's descriptor */
     atomic_bool caches_dirs; /* wanted by start() and offered by the kernel */
-    _Atomic uint64_t opens, reads, releases;
+    _Atomic uint64_t opens, reads, releases, vain_spins;
 } fast = {.fd = -1, .home_fd = -1};
 
 static int (*real_receive)(struct fuse_session *, struct fuse_buf *);
@@ -498,11 +502,44 @@ static bool serves(struct fuse_session *session)
     return fd == fast.fd;
 }
 
-static bool next_comes_soon(void)
+static bool has_request(long wait_ns)
 {
     struct pollfd waiting = {.fd = fast.fd, .events = POLLIN};
-    struct timespec grace = {.tv_nsec = GRACE_NS};
-    return ppoll(&waiting, 1, &grace, NULL) > 0;
+    struct timespec wait = {.tv_nsec = wait_ns};
+    return ppoll(&waiting, 1, &wait, NULL) > 0;
+}
+
+static bool spin(void)
+{
+    int64_t until_ns = now_ns() + SPIN_NS;
+    while (now_ns() < until_ns)
+        if (has_request(0))
+            return true;
+    return false;
+}
+
+/* Waking a CPU that sleeps takes longer than an answer, and `grep -r` sends its next request about
+ * 20 us after the last answer. So this thread looks for it before it sleeps, which takes a third off
+ * the time of such a program. Where that is in vain, because the program computes for longer or
+ * needs this CPU to go on, it soon stops looking and tries again much later. */
+static bool next_comes_soon(void)
+{
+    if (has_request(0))
+        return true; /* it was there already: says nothing about spinning */
+    if (fast.spin_pause > 0) {
+        fast.spin_pause--;
+        return has_request(GRACE_NS);
+    }
+    if (spin()) {
+        fast.failed_spins = 0;
+        return true;
+    }
+    fast.vain_spins++;
+    if (++fast.failed_spins == MAX_FAILED_SPINS) {
+        fast.failed_spins = 0;
+        fast.spin_pause = SPIN_PAUSE;
+    }
+    return has_request(GRACE_NS);
 }
 
 /* Receive a request that libfuse has to process. -EINTR: there is none now. */
@@ -746,10 +783,10 @@ PyDoc_STRVAR(state_doc, "state()\n--\n\nWhether requests arrive here, whether di
 static PyObject *fast_state(PyObject *module, PyObject *none)
 {
     (void)module, (void)none;
-    return Py_BuildValue("{s:O,s:O,s:n,s:K,s:K,s:K}", "bound", fast.is_bound ? Py_True : Py_False, "directories",
+    return Py_BuildValue("{s:O,s:O,s:n,s:K,s:K,s:K,s:K}", "bound", fast.is_bound ? Py_True : Py_False, "directories",
                          fast.caches_dirs ? Py_True : Py_False, "grants", (Py_ssize_t)fast.granted, "opens",
                          (unsigned long long)fast.opens, "reads", (unsigned long long)fast.reads, "releases",
-                         (unsigned long long)fast.releases);
+                         (unsigned long long)fast.releases, "vain_spins", (unsigned long long)fast.vain_spins);
 }
 
 /* -- reading ahead: in any thread, without the state above -------------------------------------- */

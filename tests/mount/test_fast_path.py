@@ -27,8 +27,12 @@ def mode(mount: Mount) -> str:
     return str(json.loads((mount.path / ".grovefs/status.json").read_bytes())["opens_answered_by"])
 
 
+def counter(mount: Mount, name: str) -> int:
+    return int(json.loads((mount.path / ".grovefs/stats.json").read_bytes())["fast_path"][name])
+
+
 def opens(mount: Mount) -> int:
-    return int(json.loads((mount.path / ".grovefs/stats.json").read_bytes())["fast_path"]["opens"])
+    return counter(mount, "opens")
 
 
 def test_status_names_the_mode(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +73,20 @@ def test_opened_version_stays_readable_after_it_is_replaced(mounted: Mount) -> N
         assert reader.read() == before
         os.fsync(reader.fileno())
         assert os.pread(reader.fileno(), 100, len(before)) == b""
+
+
+def test_on_one_cpu_the_daemon_sleeps_and_lets_its_reader_run(filled: Path, mount_home: MountHome) -> None:
+    """It looks for the next request before it sleeps only while that finds one."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})  # inherited by the daemon
+    try:
+        mounted = mount_home(filled)
+        for _ in range(3000):
+            (mounted.sessions / "root/session.json").read_bytes()
+        assert opens(mounted) > 2000
+        assert counter(mounted, "vain_spins") < 600
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_descriptor_of_a_removed_version_changes_no_other_file(mounted: Mount) -> None:
