@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -29,6 +30,15 @@ def log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
         level=logging.DEBUG if debug else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+
+
+def log_stacks_on_sigquit() -> None:
+    """Write the stack of each thread to the log at each SIGQUIT: it shows where a daemon hangs, and ends nothing."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler) and handler.stream is None:
+            handler.stream = handler._open()  # delayed until the home exists, which it does now
+        if isinstance(handler, logging.StreamHandler):
+            faulthandler.register(signal.SIGQUIT, handler.stream)
 
 
 def run_in_background(work: Callable[[Callable[[], None]], None]) -> str | None:

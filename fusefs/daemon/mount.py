@@ -15,6 +15,7 @@ import fusefs.fast  # noqa: F401 - before pyfuse3: it provides a function that p
 import pyfuse3
 import trio
 
+from fusefs.daemon.background import log_stacks_on_sigquit
 from fusefs.daemon.mountpoint import MountError, MountOptions, check_mountpoint
 from fusefs.daemon.profile import profiled
 from fusefs.daemon.watchdog import Watchdog
@@ -59,6 +60,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             hidden_s=options.hidden_s,
             is_shared=options.allow_other,
         )
+        log_stacks_on_sigquit()
         instruments = request_loop.install()
         watchdog.wait_ready()
         # Generated directories differ from user to user, and the kernel has one listing for all.

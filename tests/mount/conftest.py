@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,18 @@ def _remove(directory: Path) -> None:
             time.sleep(0.1)
 
 
+def wait_ended(mount: Mount) -> None:
+    """Wait until no process serves a mount. One that stays alive has to say what it is doing."""
+    try:
+        wait_until(lambda: not daemons_of(mount.path))
+    except AssertionError:
+        for daemon in daemons_of(mount.path):
+            with suppress(ProcessLookupError):
+                os.kill(daemon, signal.SIGQUIT)
+        time.sleep(5)  # it may have no time before
+        raise AssertionError(f"the daemon of {mount.path} did not end:\n{mount.log.read_text()}") from None
+
+
 @pytest.fixture
 def mount_home(place: Path) -> Iterator[Callable[..., Mount]]:
     """Mount a home and unmount it at the end in any case. The log must not contain a traceback."""
@@ -100,7 +113,7 @@ def mount_home(place: Path) -> Iterator[Callable[..., Mount]]:
     for made in mounts:
         if os.path.ismount(made.path):
             subprocess.run(["fusermount3", "-u", str(made.path)], check=True)
-        wait_until(lambda made=made: not daemons_of(made.path))  # type: ignore[misc]
+        wait_ended(made)
         assert "Traceback" not in made.log.read_text(), made.log.read_text()
 
 

@@ -131,6 +131,20 @@ def test_signal_ends_the_foreground_with_exit_code_0(filled: Path, place: Path, 
         assert store.check().is_clean
 
 
+def test_sigquit_logs_what_each_thread_does(place: Path) -> None:
+    """Also in a home that did not exist before, whose log is opened late. The mount goes on."""
+    home, mountpoint = place / "new", place / "mnt"
+    log = home / ".grovefs/mount.log"
+    assert grovefs("mount", "--home", home, mountpoint).returncode == 0
+    try:
+        for number in (1, 2):
+            os.kill(daemons_of(mountpoint)[0], signal.SIGQUIT)
+            wait_until(lambda number=number: log.read_text().count("in serve") == number)  # type: ignore[misc]
+            assert os.listdir(mountpoint / "sessions") == []
+    finally:
+        assert grovefs("umount", mountpoint).returncode == 0
+
+
 def test_next_mount_clears_a_killed_mount_and_recovers(filled: Path, mount_home: MountHome) -> None:
     """Rule 2: closed writes are saved; unclosed ones are not and leave nothing."""
     mount = mount_home(filled)
