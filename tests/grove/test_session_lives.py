@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from store import InboxMessage, Message, NotFound, Session, Store
 from store.commit.agreement import Stale
 from store.commit.commit import Commit
 from store.commit.write_request import WriteRequest
+from store.disk.disk import Disk
 from store.disk.file import NewFile
 from store.errors import Unsure
 from store.grove.publishing import Publishing
@@ -318,3 +320,42 @@ def test_after_a_deletion_of_unknown_outcome_the_session_is_there_or_in_the_tras
         pull(b, "s")
         assert waiting(a, name) == waiting(b, name) == [1]
         assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns  # the store logs that the commit is not stored here yet
+@NAMES
+@pytest.mark.parametrize("failing", ["journal", "move"])
+def test_a_session_that_is_restored_but_not_yet_stored_here_keeps_its_local_files(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, name: str, failing: str
+) -> None:
+    """The grove has agreed, then this disk fails. Logs and foreign files are nowhere else."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        with_session(a, name)
+        directory = a.home / agreement_of(a).core.locate(name).dir  # type: ignore[union-attr]
+        (directory / "notes.txt").write_text("only here")
+        a.delete(name)
+        [slot] = deleted(a)
+        fail_at(monkeypatch, agreement_of(a).core.disk, failing)
+        a.trash.undelete(slot)
+        monkeypatch.undo()
+        assert agreement_of(a).replica.behind()
+        kept = [path.read_text() for path in a.home.rglob("notes.txt")]
+        assert kept == ["only here"]
+        pull(a, "s")
+        pull(b, "s")
+        assert a.exists(name)
+        assert b.exists(name)
+        assert [path.read_text() for path in a.home.rglob("notes.txt")] == kept
+        assert a.check().is_clean
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, disk: Disk, failing: str) -> None:
+    """Let every step of this name fail."""
+    real = disk.step
+
+    def step(name: str) -> None:
+        if name == failing:
+            raise OSError(errno.EIO, "broken disk")
+        real(name)
+
+    monkeypatch.setattr(disk, "step", step)
