@@ -26,13 +26,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from numpy import bool_, uint32
+    from numpy import bool_, uint16, uint32
     from numpy.typing import NDArray
 
     from store.search.grep.regex_trigrams import Query
 
     UIntArray = NDArray[uint32]
     Flags = NDArray[bool_]
+    # A batch: the number of the document at place 0, the pairs, divided by the last byte of the trigram, and the bounds
+    # of the pairs of each byte.
+    Divided = tuple[int, UIntArray, list[int]]
 
 DOCUMENTS = 1 << 24  # key of the set of all documents of a segment; trigrams are smaller
 BINARY = DOCUMENTS + 1  # key of the set of documents that are not text
@@ -42,13 +45,11 @@ _ROW = struct.Struct("<IQII")  # trigram, offset, length, checksum; length 0: `o
 _FENCE = struct.Struct("<II")
 _FOOTER = struct.Struct("<QQII8s")  # offset of the table, rows, blocks, checksum of fences and the above, magic
 _ROWS_PER_BLOCK = 256
-_BATCH = 256
-_BATCH_BYTES = 4 << 20
+_BATCH = 256  # documents whose place fits into the low byte of a pair
 _SLICE_BYTES = 1 << 20  # large documents are processed in slices
-_RANGE = 1 << 16  # trigrams; their low 16 bits are sorted
-_CHUNK = 1 << 16  # pairs that share a hash table, which must fit into the CPU's cache
-_HASH_BITS = 17
-_HASH_FACTOR = 2654435761  # Knuth's: 2^32 divided by the golden ratio
+_CHUNK = 1 << 16  # trigrams; their places fit into 16 bits
+_RANGE = 1 << 16  # trigrams with the same last byte; their low 16 bits are sorted
+_WRITE_BYTES = 1 << 18
 
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\t"
 # Newlines become NUL, and trigrams with a NUL are dropped.
@@ -66,15 +67,16 @@ class Damaged(Exception):
 class Postings:
     """Documents collected for a new segment.
 
-    Each batch becomes one sorted array of integers: the trigram in the high bits, the document's place in the
-    batch in the low bits. This is the fastest way found to sort them. At the end the arrays are merged, one
-    range of trigrams at a time.
+    Each batch becomes one array of integers: the trigram in the high bits, the document's place in the batch in the
+    low bits. It is only divided by the last byte of the trigram. At the end one such part of all batches is sorted at
+    a time.
     """
 
     def __init__(self) -> None:
-        self._batch: list[tuple[int, bytes]] = []  # documents, or slices of them, folded
-        self._batch_bytes = 0
-        self._sorted: list[tuple[int, UIntArray]] = []  # number of the document at place 0, and the pairs
+        self._repeats = Repeats()
+        self._batch: list[UIntArray] = []
+        self._base = 0  # number of the document at place 0 of the batch
+        self._divided: list[Divided] = []  # the batches before
         self._documents = BitMap()
         self._binary = BitMap()
 
@@ -83,99 +85,97 @@ class Postings:
 
     def add(self, document: int, data: bytes) -> None:
         """Add a document. Numbers must increase."""
+        if self._batch and document - self._base >= _BATCH:
+            self._end_batch()
+        if not self._batch:
+            self._base = document
         is_text = _is_text(data)
         fold = _FOLD_TEXT if is_text else _FOLD_BINARY
         for start in range(0, max(1, len(data) - 2), _SLICE_BYTES):
-            self._gather(document, data[start : start + _SLICE_BYTES + 2].translate(fold))
+            trigrams = self._repeats.trigrams_in(data[start : start + _SLICE_BYTES + 2].translate(fold))
+            trigrams <<= 8
+            trigrams |= document - self._base
+            self._batch.append(trigrams)
         self._documents.add(document)
         if not is_text:
             self._binary.add(document)
 
-    def _gather(self, document: int, folded: bytes) -> None:
-        if self._batch and (self._batch_bytes > _BATCH_BYTES or document - self._batch[0][0] >= _BATCH):
-            self._sort_batch()
-        self._batch.append((document, folded))
-        self._batch_bytes += len(folded)
+    def _end_batch(self) -> None:
+        import numpy as np  # only for writing: the import takes longer than a search
 
-    def _sort_batch(self) -> None:
-        base = self._batch[0][0]
-        self._sorted.append((base, pairs_in([(document - base, folded) for document, folded in self._batch])))
-        self._batch, self._batch_bytes = [], 0
+        pairs = np.concatenate(self._batch)
+        last_bytes = (pairs >> 24).astype("u1")
+        # For 8 and 16 bits NumPy has a radix sort. It keeps the documents of a trigram in order.
+        by_last_byte = pairs[np.argsort(last_bytes, kind="stable")]
+        ends = np.cumsum(np.bincount(last_bytes, minlength=256)).tolist()
+        self._divided.append((self._base, by_last_byte, [0, *ends]))
+        self._batch = []
 
     def rows(self) -> Iterator[tuple[int, BitMap]]:
         if self._batch:
-            self._sort_batch()
+            self._end_batch()
         for first in range(0, DOCUMENTS, _RANGE):
-            yield from _rows_between(first, first + _RANGE, self._sorted)
+            yield from _rows_from(first, self._divided)
         yield DOCUMENTS, self._documents
         if self._binary:
             yield BINARY, self._binary
 
 
-def pairs_in(placed: list[tuple[int, bytes]]) -> UIntArray:
-    """Sorted `trigram << 8 | place` of some documents; includes trigrams with a NUL, which are dropped later."""
-    import numpy as np  # only for writing: the import takes longer than a search
+class Repeats:
+    """Finds repeated trigrams without sorting: two of three in a text are repeated.
 
-    pairs = np.zeros(sum(max(0, len(folded) - 2) for _, folded in placed), "<u4")
-    columns = pairs.view("u1").reshape(-1, 4)
-    at = 0
-    for place, folded in placed:
-        values = np.frombuffer(folded, "u1")
-        end = at + max(0, len(folded) - 2)
-        columns[at:end, 0] = place
-        for byte in range(3):
-            columns[at:end, byte + 1] = values[byte : byte + end - at]
-        at = end
-    chunks = (pairs[at : at + _CHUNK] for at in range(0, max(1, len(pairs)), _CHUNK))
-    pairs = _sort(np.concatenate([_with_few_repeats(chunk) for chunk in chunks]))
-    return pairs[_begins(pairs)]
-
-
-def _with_few_repeats(pairs: UIntArray) -> UIntArray:
-    """Some pairs without most of the repeated ones: two of three are, and sorting is slower than finding them.
-
-    Pairs compete for the slots of a small hash table. One that lost its slot to an equal one is left out.
+    The table has a slot for every trigram. Each occurrence writes its own place there, and only the one that finds its
+    place again is kept. Slots of other trigrams are never read, so the table needs no clearing.
     """
+
+    def __init__(self) -> None:
+        self._table: NDArray[uint16] | None = None
+
+    def trigrams_in(self, folded: bytes) -> UIntArray:
+        """Each trigram of a text once, unsorted; with those that contain a NUL, which are dropped later."""
+        import numpy as np
+
+        if self._table is None:
+            self._table = np.empty(1 << 24, "u2")  # 32 MiB; the system provides only the pages that are used
+        number = max(0, len(folded) - 2)
+        # One integer of four bytes at every byte; the fourth is removed.
+        words: UIntArray = np.ndarray((number,), "<u4", folded + b"\0", strides=(1,))
+        found = [
+            self._without_repeats(words[at : at + _CHUNK] & np.uint32(0xFFFFFF)) for at in range(0, number, _CHUNK)
+        ]
+        if not found:
+            return np.empty(0, "u4")
+        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+
+    def _without_repeats(self, trigrams: UIntArray) -> UIntArray:
+        import numpy as np
+
+        assert self._table is not None
+        slots = trigrams.astype(np.intp)  # else NumPy converts them at each use
+        places = np.arange(len(trigrams), dtype="u2")
+        self._table[slots] = places
+        return trigrams.compress(self._table.take(slots) == places)
+
+
+def _rows_from(first: int, batches: list[Divided]) -> Iterator[tuple[int, BitMap]]:
+    """The trigrams in [first, first + _RANGE), which have the same last byte, with their documents."""
     import numpy as np
 
-    places = np.arange(len(pairs), dtype="u4")
-    slots = (pairs * _HASH_FACTOR) >> (32 - _HASH_BITS)
-    table = np.empty(1 << _HASH_BITS, "u4")
-    table[slots] = places
-    winners = table[slots]
-    kept: UIntArray = pairs[(winners == places) | (pairs[winners] != pairs)]
-    return kept
-
-
-def _sort(pairs: UIntArray) -> UIntArray:
-    """Sort by the low half, then by the high half: for 16 bits NumPy has a radix sort, twice as fast in total."""
-    import numpy as np
-
-    by_low: UIntArray = pairs[np.argsort(pairs.astype("u2"), kind="stable")]
-    return by_low[np.argsort((by_low >> 16).astype("u2"), kind="stable")]
-
-
-def _rows_between(first: int, last: int, arrays: list[tuple[int, UIntArray]]) -> Iterator[tuple[int, BitMap]]:
-    """The trigrams in [first, last), at most _RANGE, with their documents."""
-    import numpy as np
-
-    between = [np.uint32(first << 8), np.uint32((last << 8) - 1)]
     parts, numbers = [], []
-    for base, pairs in arrays:
-        start, end = np.searchsorted(pairs, between[0]), np.searchsorted(pairs, between[1], side="right")
-        some = pairs[int(start) : int(end)]
-        parts.append(((some >> 8) - first).astype("u2"))
+    for base, pairs, bounds in batches:
+        some = pairs[bounds[first >> 16] : bounds[(first >> 16) + 1]]
+        parts.append((some >> 8).astype("u2"))
         numbers.append((some & 0xFF) + base)
     if not parts:
         return
     trigrams = np.concatenate(parts)
-    order = np.argsort(trigrams, kind="stable")  # keeps the documents of a trigram in order
-    trigrams, documents = trigrams[order], np.concatenate(numbers)[order]
-    starts = np.flatnonzero(_begins(trigrams)).tolist()
-    for at, stop in zip(starts, [*starts[1:], len(trigrams)], strict=False):
-        trigram = first + int(trigrams[at])
-        if _is_kept(trigram):
-            yield trigram, BitMap(array("I", documents[at:stop].tobytes()))
+    order = np.argsort(trigrams, kind="stable")
+    trigrams, documents = trigrams[order], array("I", np.concatenate(numbers)[order].tobytes())
+    starts = np.flatnonzero(_begins(trigrams))
+    ends = [*starts[1:].tolist(), len(trigrams)]
+    for at, end, low in zip(starts.tolist(), ends, trigrams[starts].tolist(), strict=False):
+        if _is_kept(first + low):
+            yield first + low, BitMap(documents[at:end])
 
 
 def _begins(values: UIntArray) -> Flags:
@@ -202,7 +202,8 @@ def _is_kept(trigram: int) -> bool:
 def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
     """The bytes of a segment file, in chunks. Rows must be sorted by trigram."""
     table: list[bytes] = []
-    at = 0
+    sets: list[bytes] = []
+    at = written = 0
     for trigram, documents in rows:
         if len(documents) == 1:
             table.append(_ROW.pack(trigram, documents[0], 0, 0))
@@ -211,7 +212,11 @@ def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
         data = documents.serialize()
         table.append(_ROW.pack(trigram, at, len(data), crc32(data)))
         at += len(data)
-        yield data
+        sets.append(data)
+        if at - written >= _WRITE_BYTES:
+            yield b"".join(sets)
+            sets, written = [], at
+    yield b"".join(sets)
     blocks = [b"".join(table[i : i + _ROWS_PER_BLOCK]) for i in range(0, len(table), _ROWS_PER_BLOCK)]
     yield from blocks
     fences = b"".join(_FENCE.pack(int.from_bytes(block[:4], "little"), crc32(block)) for block in blocks)
