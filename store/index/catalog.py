@@ -373,8 +373,8 @@ def _apply(db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:
     from store.index import fulltext
 
     bases = [_put_row(db, update, version) << SHIFT for update, version in updates]
-    for update, _ in updates:
-        db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(update.location))
+    present = [_key(update.location) for update, _ in updates]
+    db.executemany("DELETE FROM damaged WHERE root = ? AND child = ?", present)
     fulltext.apply(db, *((base, update.texts) for base, (update, _) in zip(bases, updates, strict=True)))
 
 

@@ -19,7 +19,7 @@ from store.documents.transcript import PieceSize
 from store.index import transcript_sizes
 from store.index.schema import SHIFT
 from store.index.text_update import Columns, TextUpdate, WrittenRow
-from store.model.timestamp import Timestamp, clip_ns, ns_of
+from store.model.timestamp import Timestamp, clip_ns, valid_ns_of
 
 LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
 LARGE_TEXT = 1 << 20  # characters
@@ -191,9 +191,7 @@ def apply(db: apsw.Connection, *updates: tuple[int, TextUpdate]) -> None:
     if new:
         number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST))
         db.executemany(_INSERT, ((row, n, *text.columns()) for n, (row, text) in enumerate(new, number)))
-    for base, update in updates:
-        if base >= 0 and (update.stale or update.sizes):
-            transcript_sizes.put(db, base, update.stale, update.sizes)
+    transcript_sizes.put(db, *((base, u.stale, u.sizes) for base, u in updates if base >= 0))
     _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for _, u in updates for n in u.unused])
     if new:
         # A cached statement keeps its last values: a text of 200 MB would stay in memory.
@@ -234,7 +232,7 @@ def row_of(message: dict[str, Any]) -> SearchRow:
 
 
 def _instant(created_at: str) -> int:
-    return created_at.ns if isinstance(created_at, Timestamp) else ns_of(created_at)
+    return created_at.ns if isinstance(created_at, Timestamp) else valid_ns_of(created_at)
 
 
 def _digest(value: Any) -> int:

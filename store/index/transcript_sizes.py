@@ -22,18 +22,27 @@ ROW_MASK = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message
 
 
-def put(db: apsw.Connection, base: int, stale: Sequence[int], sizes: Sequence[tuple[int, PieceSize]]) -> None:
-    """Replace the sizes of changed pieces. Rows count from `base`, the first row of the session."""
-    removed = _remove(db, base, stale) if stale else 0
-    if sizes:
-        rows = [(base + row, size.size_bytes) for row, size in sizes]
-        db.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?)", rows)
-    links = [(base + row, url, times) for row, size in sizes for url, times in size.links.items()]
+def put(db: apsw.Connection, *updates: tuple[int, Sequence[int], Sequence[tuple[int, PieceSize]]]) -> None:
+    """Replace the sizes of changed pieces, for each session: its first row, and stale and new rows counted from it."""
+    removed = {base: _remove(db, base, stale) for base, stale, _ in updates if stale}
+    pieces = [(base + row, size.size_bytes) for base, _, sizes in updates for row, size in sizes]
+    if pieces:
+        db.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?)", pieces)
+    links = [
+        (base + row, url, times)
+        for base, _, sizes in updates
+        for row, size in sizes
+        if size.links
+        for url, times in size.links.items()
+    ]
     if links:
         db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?)", links)
-    added = sum(size.size_bytes for _, size in sizes) - removed
-    if added:
-        db.execute("UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?", (added, base >> SHIFT))
+    added = (
+        (sum(size.size_bytes for _, size in sizes) - removed.get(base, 0), base >> SHIFT) for base, _, sizes in updates
+    )
+    changed = [change for change in added if change[0]]
+    if changed:
+        db.executemany("UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?", changed)
 
 
 def _remove(db: apsw.Connection, base: int, stale: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the commands that only read the index do not import pydanti
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-__all__ = ["Timestamp", "clip_ns", "ns_of"]
+__all__ = ["Timestamp", "clip_ns", "ns_of", "valid_ns_of"]
 
 NS_PER_SECOND = 1_000_000_000
 
@@ -88,7 +88,7 @@ class Timestamp(str):
         try:
             return self._ns
         except AttributeError:
-            self._ns = _utc_ns_of(self) if self[-1] in "Zz" else ns_of(self)
+            self._ns = valid_ns_of(self)
             return self._ns
 
     @property
@@ -135,6 +135,11 @@ def ns_of(text: str) -> int:
         offset = int(offset_hour) * 3600 + int(offset_minute) * 60
         seconds += offset if sign == "-" else -offset
     return seconds * NS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
+
+
+def valid_ns_of(text: str) -> int:
+    """Like `ns_of`, for a text that is known to be a valid timestamp: faster in UTC."""
+    return _utc_ns_of(text) if text[-1] in "Zz" else ns_of(text)
 
 
 def _utc_ns_of(text: str) -> int:

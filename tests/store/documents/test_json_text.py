@@ -99,6 +99,19 @@ def test_duplicate_key_is_found_in_any_form(data: st.DataObject) -> None:
     assert problem.column == 1
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_duplicate_key_is_found_in_a_text_that_is_rendered_like_ours(indent: int | None) -> None:
+    """Only the repeated member differs from the text of a valid document, which is accepted without exact checks."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps({"a": 1, "b": {"c": "x", "d": [0, 1]}}, indent=indent, separators=separators)
+    assert json_text.parse(text.encode(), "x") == {"a": 1, "b": {"c": "x", "d": [0, 1]}}
+    repeated = text.replace('"d"', '"c"')
+    assert problem_of(repeated.encode()).reason == "duplicate key"
+    assert problem_of(repeated.encode()).field == "b.c"
+    minus_zero = json_text.parse(text.replace("0", "-0", 1).encode(), "x")
+    assert same(minus_zero, {"a": 1, "b": {"c": "x", "d": [-0.0, 1]}})
+
+
 INVALID = [
     (b'{"a": NaN}', 1, 7),
     (b'{"a": Infinity}', 1, 7),
