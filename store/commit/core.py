@@ -236,14 +236,18 @@ class Core:
 
         The caller holds the lock.
         """
+        if location.is_session:
+            self._reread_sessions([location], what)
+        else:
+            self._reread_area(location)
+
+    def _reread_sessions(self, locations: Sequence[Location], what: What) -> None:
         from store.commit import session_reader
 
-        if not location.is_session:
-            return self._reread_area(location)
-        scan = session_reader.scan(self.disk, location, self.limit_bytes)
+        scans = [session_reader.scan(self.disk, location, self.limit_bytes) for location in locations]
         with self.db.write() as db:
-            self.put_scans(db, [scan], what)
-        self.db.after_commit(lambda: self.observe([scan]))
+            self.put_scans(db, scans, what)
+        self.db.after_commit(lambda: self.observe(scans))
         self.on_commit()
 
     def _refresh_rows(self, db: apsw.Connection, rows: IndexRefresh) -> None:
@@ -252,8 +256,12 @@ class Core:
 
         for location in rows.gone:
             self.index.remove(db, location)
+        sessions = [location for location in rows.reread if location.is_session]
+        if sessions:
+            self._reread_sessions(sessions, rows.what)
         for location in rows.reread:
-            self.reread(location, rows.what)
+            if not location.is_session:
+                self._reread_area(location)
         if rows.gone:
             self.feed.add(db, rows.gone, "deleted")
         if rows.documents:

@@ -12,9 +12,11 @@ collects them, for `outside` to merge.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -31,13 +33,18 @@ from store.grove.row_plan import OutsideEdit, RowPlan, RowPlanner
 from store.grove.units import location_of, unescape_path
 from store.grove.wire import BadRow, Gone, LogRow, Operation, Put, Whole, decode_ops
 from store.history.authors import Author, Via, acting_as
+from store.history.versions import place_of
 from store.index.change_feed import What
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions.delete import DeleteOperations
 
+log = logging.getLogger("grovefs.store")
+
 _BASES_TRIED = 20  # versions of the history that are compared with the base of a step
 _MAX_PROGRAM = 80
+_FILES_TOGETHER = 100  # in one commit of a new host; and their bytes:
+_BYTES_TOGETHER = 8 << 20
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _REASONS = {
     PathKind.ATTACHMENT: "attachment deleted",
@@ -65,12 +72,33 @@ def apply_whole(core: Core, replica: Replica, rows: Sequence[LogRow], read_chunk
     `rows` are those from the last whole version on.
     """
     applier = Applier(core, replica)
-    row = collapse(rows, read_chunk)
-    known = replica.find_unit(row.unit)
-    if known is not None and (known.version, known.token) != (row.version, row.token):
-        applier.check_order(row)
-    applier.apply_row(row, decode_ops(row.ops, row.unit), read_chunk)
+    applier.apply_plan(applier.plan_whole(rows, read_chunk))
     return applier.edits
+
+
+def apply_new(core: Core, replica: Replica, units: Sequence[Sequence[LogRow]], read_chunk: ChunkReader) -> None:
+    """The same for many units, of which most are new here: new sessions of one author share a commit.
+
+    No other process has the home open. A unit whose rows cannot be read is noted as behind.
+    """
+    applier = Applier(core, replica)
+    shared: dict[tuple[Author, What], list[RowPlan]] = {}
+    others: list[RowPlan] = []
+    for rows in units:
+        try:
+            plan = applier.plan_whole(rows, read_chunk)
+        except BadRow as error:
+            log.warning("%s: not stored here: %s", rows[-1].unit, error)
+            replica.note_behind(rows[-1].unit, str(error))
+        else:
+            key = author_of(plan.row), what_of(plan.row)
+            (shared.setdefault(key, []) if _is_new_session(plan) else others).append(plan)
+    for (author, what), plans in shared.items():
+        for some in _portions(plans):
+            applier.store_sessions(some, author, what)
+    for plan in others:
+        with core.locked_tree(location_of(plan.row.unit).root):
+            applier.apply_plan(plan)
 
 
 def put_back(
@@ -121,7 +149,15 @@ class Applier:
         return row.version > known.version
 
     def apply_row(self, row: LogRow, ops: tuple[Operation, ...], read_chunk: ChunkReader) -> None:
-        self._apply(self._plan(row, ops, read_chunk))
+        self.apply_plan(self._plan(row, ops, read_chunk))
+
+    def plan_whole(self, rows: Sequence[LogRow], read_chunk: ChunkReader) -> RowPlan:
+        """What makes the files of a unit those of its newest version."""
+        row = collapse(rows, read_chunk)
+        known = self.replica.find_unit(row.unit)
+        if known is not None and (known.version, known.token) != (row.version, row.token):
+            self.check_order(row)
+        return self._plan(row, decode_ops(row.ops, row.unit), read_chunk)
 
     def _plan(self, row: LogRow, ops: tuple[Operation, ...], read_chunk: ChunkReader) -> RowPlan:
         agreed = self.replica.files(row.unit)
@@ -138,12 +174,12 @@ class Applier:
 
     # -- commits -----------------------------------------------------------------------------------
 
-    def _apply(self, plan: RowPlan) -> None:
+    def apply_plan(self, plan: RowPlan) -> None:
         location = location_of(plan.row.unit)
         if plan.is_gone:
             return self._delete(plan, location)
         if not plan.changes_files:
-            return self.replica.record_agreed([plan.version], plan.present)
+            return self._recognise(plan)
         for edit in plan.edits:
             self._keep(edit, plan.row)
         commit, temps = self._commit(plan, location)
@@ -151,6 +187,35 @@ class Applier:
             self.core.journal.run(commit, self._index(plan, location))
         for temp in temps:
             self.core.disk.drop_temp(temp)
+        self.core.on_commit()
+
+    def _recognise(self, plan: RowPlan) -> None:
+        """The files have the agreed content already: this host ended before it recorded that."""
+        history = self.core.history
+        numbers = plan.version.numbers()
+        for path in {place.dir for path in plan.present if (place := place_of(path)) is not None}:
+            if not history.has_lineage(path):
+                history.observe(path, author=author_of(plan.row), what=what_of(plan.row))
+                history.note_agreed({path: numbers[path]})
+        self.replica.record_agreed([plan.version], plan.present)
+
+    def store_sessions(self, plans: Sequence[RowPlan], author: Author, what: What) -> None:
+        """Store new sessions in one commit. The caller has made sure that they replace nothing."""
+        locations = [location_of(plan.row.unit) for plan in plans]
+        files = [file for plan in plans for file in _sidecar_first(plan)]
+        dirs = [path for plan, each in zip(plans, locations, strict=True) for path in _session_dirs(plan, each)]
+        commit = Commit(
+            locations[0],
+            files,
+            dirs=list(dict.fromkeys([*dirs, *(file.path.rpartition("/")[0] for file in files)])),
+            touched=locations,
+            label=what,
+            agreed=[plan.version for plan in plans],
+        )
+        with ExitStack() as held, acting_as(author):
+            for root in dict.fromkeys(location.root for location in locations):
+                held.enter_context(self.core.locked_tree(root))
+            self.core.journal.run(commit, IndexRefresh(locations, what))
         self.core.on_commit()
 
     def _commit(self, plan: RowPlan, location: Location) -> tuple[Commit, list[str]]:
@@ -232,6 +297,27 @@ def _is_indexed(plan: RowPlan, location: Location) -> bool:
     return location.is_session and any(
         name in layout.DOCUMENTS or name.startswith(layout.ATTACHMENTS) for name in names
     )
+
+
+def _is_new_session(plan: RowPlan) -> bool:
+    """Whether a plan only writes files of a session that has none here."""
+    is_plain = not (plan.is_gone or plan.moves or plan.removed or plan.edits or plan.replaced or plan.present)
+    return is_plain and layout.SESSION in plan.digests and location_of(plan.row.unit).is_session
+
+
+def _portions(plans: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
+    """Plans that are stored together: all files of a commit are open at once, and documents are in memory."""
+    portion: list[RowPlan] = []
+    count = size_bytes = 0
+    for plan in plans:
+        portion.append(plan)
+        count += len(plan.files)
+        size_bytes += plan.size_bytes
+        if count >= _FILES_TOGETHER or size_bytes >= _BYTES_TOGETHER:
+            yield portion
+            portion, count, size_bytes = [], 0, 0
+    if portion:
+        yield portion
 
 
 def _sidecar_first(plan: RowPlan) -> list[NewFile]:

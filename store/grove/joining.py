@@ -9,6 +9,7 @@ synced is noted: after a power failure it is compared with the log, and never ta
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 import uuid
@@ -24,7 +25,7 @@ from store.commit.core import Core
 from store.errors import Busy, InvalidName, ReadOnly, StoreError, Unreachable
 from store.grove import schema
 from store.grove.agreeing import GroveAgreement
-from store.grove.applying import apply_whole
+from store.grove.applying import apply_new
 from store.grove.attaching import attach
 from store.grove.connection import DEADLINE_S, first_line, now_s, open_connection
 from store.grove.join_plan import GroveUnit, JoinPlan, plan_join
@@ -34,11 +35,13 @@ from store.grove.publishing import publish_unit
 from store.grove.queries import chunk
 from store.grove.replica import Membership, Replica, machine_id, private_inode
 from store.grove.units import location_of, shard_of, unescape_path
-from store.grove.wire import LogRow, Put, Remove, Rename, Whole, decode_ops
+from store.grove.wire import BadRow, LogRow, Put, Remove, Rename, Whole, decode_ops
 from store.home.open_home import OpenHome
 from store.home.services import Services
 from store.layout import Location
 from store.sessions.fork import ForkOperation
+
+log = logging.getLogger("grovefs.store")
 
 Told = Callable[[str, int, int], None]  # called with what is being done, how many are done, and the total
 
@@ -203,9 +206,7 @@ class JoinOperation:
         done = 0
         for batch in _batches((rows for rows in _iter_pages(connection) if rows[-1].unit in wanted), together):
             with self.core.db.write(), replica.write():
-                for rows in batch:
-                    with self.core.locked_tree(location_of(rows[-1].unit).root):
-                        apply_whole(self.core, replica, rows, lambda digest: chunk(connection, digest))
+                apply_new(self.core, replica, batch, lambda digest: chunk(connection, digest))
             done += len(batch)
             self.told("fetching", done, len(wanted))
 
@@ -230,9 +231,17 @@ def _grove_units(connection: Any, local: Mapping[str, Mapping[str, str]]) -> dic
         files = {unescape_path(path): digest for path, digest in digests.items()}
         grove[unit] = GroveUnit(version, token, is_gone, files)
         if is_gone and unit in local:
-            agreed = any(local[unit] == found for found in _past_digests(connection, unit))
-            grove[unit] = grove[unit]._replace(was_agreed=agreed)
+            grove[unit] = grove[unit]._replace(was_agreed=_was_agreed(connection, unit, local[unit]))
     return grove
+
+
+def _was_agreed(connection: Any, unit: str, digests: Mapping[str, str]) -> bool:
+    """Whether a unit once had these files. False if the log is damaged: they are then kept as a copy."""
+    try:
+        return any(digests == found for found in _past_digests(connection, unit))
+    except BadRow as error:
+        log.warning("%s: its older versions cannot be compared: %s", unit, error)
+        return False
 
 
 def leave_grove(home: OpenHome) -> None:

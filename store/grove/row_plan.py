@@ -56,6 +56,7 @@ class RowPlan:
     claims: dict[str, str | None] = field(default_factory=dict)
     replaced: dict[str, Stamp] = field(default_factory=dict)  # by path: the file that was read
     present: dict[str, Stamp] = field(default_factory=dict)  # by path: files that have the agreed content already
+    size_bytes: int = 0  # of the new files
     is_whole: bool = False
     is_gone: bool = False
 
@@ -127,6 +128,7 @@ class RowPlanner:
         like = self.disk.read(path) if place_of(path) is not None else None
         content = self._from_chunks(put) if put.chunks else [self._text(put, path, like)]
         self.plan.files.append(NewFile(path, content, like, put.mtime_ns, put.mode or None))
+        self.plan.size_bytes += put.size
 
     def _text(self, put: Put, path: str, present: File | None) -> bytes:
         if not put.base:

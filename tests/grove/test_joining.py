@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from store.disk import syscalls
 from store.errors import InvalidName, StoreError, Unreachable
 from store.grove import administration, applying
 from store.grove.replica import LogPosition, Replica, is_joined
+from store.history.recording import Recorder
 from tests.grove.groves import assert_clean, create, files, join, wait_equal, wait_until
 from tests.records import make_artifact
 
@@ -306,14 +307,14 @@ def test_a_host_that_is_killed_while_it_fetches_goes_on_when_it_is_opened(
     join(tmp_path / "one", url)
     killed = os.fork()
     if killed == 0:
-        real, times = applying.apply_whole, itertools.count()
+        real, times = applying.Applier.plan_whole, itertools.count()
 
         def apply_some(*args: Any) -> Any:
             if next(times) == fetched:
                 os._exit(9)
             return real(*args)
 
-        pytest.MonkeyPatch().setattr("store.grove.joining.apply_whole", apply_some)
+        pytest.MonkeyPatch().setattr(applying.Applier, "plan_whole", apply_some)
         join(tmp_path / "two", url)
         os._exit(0)
     assert os.waitpid(killed, 0)[1] == 9 << 8
@@ -326,6 +327,67 @@ def test_a_host_that_is_killed_while_it_fetches_goes_on_when_it_is_opened(
         wait_equal(one, two)
         assert_clean(one, two)
         assert [version.label for version in two.history.log("sessions/a", limit=1)] == ["2"]
+
+
+def in_killed_child(work: Callable[[Callable[[], None]], None]) -> None:
+    """Run `work` in a child process that calls what it is passed to die."""
+    killed = os.fork()
+    if killed == 0:
+        try:
+            work(lambda: os._exit(9))
+        finally:
+            os._exit(1)
+    assert os.waitpid(killed, 0)[1] == 9 << 8
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_host_that_is_killed_while_it_fetches_has_the_numbers_of_the_grove(
+    tmp_path: Path, url: str, is_recorded: bool
+) -> None:
+    """Files are in place a moment before their versions are recorded."""
+    home_with(tmp_path / "one", a="first", b="second", c="third")
+    create(url)
+    join(tmp_path / "one", url)
+
+    def join_and_die(die: Callable[[], None]) -> None:
+        real = Recorder.add
+
+        def add(*args: Any) -> None:
+            if is_recorded:
+                real(*args)
+            die()
+
+        pytest.MonkeyPatch().setattr(Recorder, "add", add)
+        join(tmp_path / "two", url)
+
+    in_killed_child(join_and_die)
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        wait_equal(one, two)
+        for name in ("a", "b", "c"):
+            wait_until(partial(lambda name: labels(two, name) == ["1"], name))
+        two.append("a", [Message.user("goes on")])
+        assert labels(two, "a") == ["2", "1"]
+        wait_equal(one, two)
+        assert_clean(one, two)
+
+
+def labels(store: Store, name: str) -> list[str]:
+    return [version.label for version in store.history.log(f"sessions/{name}", limit=10)]
+
+
+@pytest.mark.warns  # the store logs the row
+def test_a_new_host_joins_although_a_row_is_damaged(tmp_path: Path, url: str) -> None:
+    """It has everything else, and status names the session that it could not store."""
+    home_with(tmp_path / "one", a="first", b="second", c="third")
+    create(url)
+    join(tmp_path / "one", url)
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE grove.log SET ops = 'damaged' WHERE unit = 'sessions/b'")
+    join(tmp_path / "two", url)
+    with Store.open(tmp_path / "two") as two:
+        assert two.ids() == ["a", "c"]
+        assert [unit.unit for unit in administration.status(two.home).behind] == ["sessions/b"]
+        assert_clean(two)
 
 
 @pytest.mark.warns
