@@ -14,13 +14,14 @@ from typing import Any
 import orjson
 
 from store import layout
-from store.transfer.formats.claude_records import NAME
+from store.transfer.formats.claude_records import NAME, RECORD_BLOCKS
 from store.transfer.formats.coerce import as_dict, as_list, as_str
 from store.transfer.formats.exported_session import ExportedSession, FileToWrite, Resolve
 from store.transfer.formats.session_builder import RECORDS
 
 Message = dict[str, Any]
-_OWN = ("message", "order", "blocks", "signatures", "timestamp")  # of the kept members: not members of the record
+# Of the kept members: not members of the record.
+_OWN = ("message", "order", "blocks", RECORD_BLOCKS, "signatures", "timestamp")
 _VERSION = "2.1.0"
 
 
@@ -107,18 +108,16 @@ class _ClaudeWriter:
 
     def _content(self, group: list[Message], rest: dict[str, Any]) -> Any:
         blocks = [block for message in group for block in self._blocks(message, rest)]
-        for position, block in sorted(
-            as_dict(rest.get("blocks")).items(), key=lambda pair: int(pair[0]) if pair[0].isdigit() else 0
-        ):
-            if position.isdigit():
-                blocks = _with_unknown(blocks, int(position), block)
+        blocks = _with_unknown(blocks, rest.get(RECORD_BLOCKS if group[0]["role"] == "tool" else "blocks"))
         if len(blocks) == 1 and blocks[0]["type"] == "text" and group[0]["role"] == "user":
             return blocks[0]["text"]
         return blocks
 
     def _blocks(self, message: Message, rest: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if message["role"] == "tool":
-            content = [*self._parts(message)] if message.get("content_parts") else message["content"]
+            unknown = as_dict(as_dict(message.get("metadata")).get(NAME)).get("blocks")
+            has_blocks = message.get("content_parts") or as_dict(unknown)
+            content = _with_unknown([*self._parts(message)], unknown) if has_blocks else message["content"]
             failed = message.get("tool_success") is False
             yield {
                 "tool_use_id": message["tool_call_id"],
@@ -163,7 +162,15 @@ def _record_id(message: Message) -> str:
     return stem if colon and number.isdigit() and message["role"] == "tool" else id
 
 
-def _with_unknown(blocks: list[dict[str, Any]], position: int, block: Any) -> list[dict[str, Any]]:
+def _with_unknown(blocks: list[dict[str, Any]], unknown: Any) -> list[dict[str, Any]]:
+    """Put back the blocks that a message has no place for, by position."""
+    positions = {int(position): block for position, block in as_dict(unknown).items() if position.isdigit()}
+    for position, block in sorted(positions.items()):
+        blocks = _with_block(blocks, position, block)
+    return blocks
+
+
+def _with_block(blocks: list[dict[str, Any]], position: int, block: Any) -> list[dict[str, Any]]:
     """Put back a block as it was; one with unknown members replaces the plain block of its kind."""
     if position < len(blocks) and as_dict(block).get("type") == blocks[position]["type"]:
         return [*blocks[:position], {**block, **blocks[position]}, *blocks[position + 1 :]]

@@ -30,6 +30,7 @@ _ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint
 _MAPPED = {"type", "uuid", "timestamp", "message"}
 _MAX_SINCE_PROMPT = 2_000  # uuids in a cursor
 ABANDONED = "abandoned"  # metadata of messages that a rewind left behind
+RECORD_BLOCKS = "record_blocks"  # metadata of a tool result: blocks of its record, next to the result
 
 
 class ClaudeReader:
@@ -176,6 +177,8 @@ class ClaudeReader:
         """The members of a record that the message does not hold."""
         message = record["message"]
         rest = {**_unmapped(record, self._envelopes[builder.location.id], _MAPPED), **blocks.unmapped()}
+        if blocks.results and "blocks" in rest:
+            rest[RECORD_BLOCKS] = rest.pop("blocks")  # `blocks` are those of the first result
         inner = {key: value for key, value in message.items() if key not in ("role", "content")}
         if message.get("role") != record["type"]:
             inner["role"] = message.get("role")

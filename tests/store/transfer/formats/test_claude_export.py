@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from store import Session, Store
-from tests.store.transfer.foreign import CLAUDE_ID, make_claude
+from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
 
 
 @pytest.fixture
@@ -98,3 +98,23 @@ def test_repaired_conversation_is_one_chain(store: Store, imported: Session, tmp
     assert records[3]["parentUuid"] == "u3"
     assert records[3]["message"]["content"] == [{"type": "text", "text": "Repaired"}]
     assert (records[5]["parentUuid"], records[5]["message"]["content"]) == ("u6", "go on")
+
+
+def test_unknown_blocks_of_a_tool_result_stay_inside_it(store: Store, tmp_path: Path) -> None:
+    """Two results in one record, one with a block that a message has no place for, and a text next to them."""
+    reference = {"type": "tool_reference", "tool_name": "Grep"}
+    marked = {"type": "text", "text": "found", "cache_control": {"type": "ephemeral"}}
+    note = {"type": "text", "text": "next to them", "cache_control": {"type": "ephemeral"}}
+    content = [
+        {"type": "tool_result", "tool_use_id": "t1", "content": [reference], "is_error": False},
+        {"type": "tool_result", "tool_use_id": "t2", "content": [marked, reference], "is_error": False},
+        note,
+    ]
+    calls = [{"type": "tool_use", "id": id, "name": "ToolSearch", "input": {}} for id in ("t1", "t2")]
+    asked = claude_line("assistant", "u1", {"role": "assistant", "content": calls}, "00:00")
+    answered = claude_line("user", "u2", {"role": "user", "content": content}, "00:01", parentUuid="u1")
+    write_lines(tmp_path / "p/s1.jsonl", [asked, answered])
+    store.imports.run(str(tmp_path / "p"))
+    assert len([*store.exports.write_for_agent("claude-code", store.exports.select(["s1"]), tmp_path / "out")]) == 1
+    records = [json.loads(line) for line in (tmp_path / "out/s1.jsonl").read_text().splitlines()]
+    assert records[1]["message"]["content"] == content
