@@ -91,7 +91,8 @@ def _usage(error: Any) -> str:
     error.message = _plain_problem(error) or error.message
     text = " ".join(_NOISE.sub("", error.format_message()).split()).rstrip(".")
     where = error.ctx.command_path if error.ctx is not None else "grovefs"
-    text = f"{text[:1].lower()}{text[1:]}"
+    if not text[1:2].isupper():  # TEXT, the name of an argument
+        text = f"{text[:1].lower()}{text[1:]}"
     if text.endswith("?"):  # it suggests what to write
         return text
     return f"{text}; {_dash_hint(error)}see `{where} --help`"

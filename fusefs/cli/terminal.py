@@ -47,3 +47,9 @@ def page(text: str) -> None:
 def echo(text: str, *, err: bool = False) -> None:
     """Print one or more lines to standard output or standard error."""
     print(clean(text), file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def as_argument(name: str) -> str:
+    """A name as it is written in a command line that an error or a hint suggests."""
+    quoted = shlex.quote(name)
+    return f"-- {quoted}" if name.startswith("-") else quoted

@@ -11,6 +11,7 @@ crash in between makes the next import report a conflict, and it keeps what is h
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ class ExportTarget:
         return None
 
     def _problem(self, path: str, reason: str) -> ImportProblem:
-        advice = f"Run `grovefs import {self.dest}` first, or pass --overwrite"
+        advice = f"Run `grovefs import {shlex.quote(str(self.dest))}` first, or pass --overwrite"
         return ImportProblem(str(self.dest / path), None, f"{reason}; not exported. {advice}")
 
     def _is_unknown(self, file: FileToWrite) -> bool:

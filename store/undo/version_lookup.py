@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ class VersionLookup:
     def _absent(self, name: str, error: NotFound) -> str:
         deleted = [slot for slot in trash.list_slots(self.core.disk) if name in (slot.session_id, slot.title)]
         if deleted:
-            return f"session {name} was deleted; `grovefs undelete {name}` restores it with its history"
+            return f"session {name} was deleted; `grovefs undelete {shlex.quote(name)}` restores it with its history"
         if name.startswith(f"{layout.STATE}/"):
             return f"{name} is not a state document: expected state/CATEGORY/NAME.md or .json"
         return str(error)

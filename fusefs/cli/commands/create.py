@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from fusefs.cli.app import NAMED, Home, Json, SessionName, app, command_author, open_store, print_json
-from fusefs.cli.terminal import echo
+from fusefs.cli.terminal import as_argument, echo
 from store import AlreadyExists, InvalidName, Location, Message, NotFound, Session, Store, layout
 from store.layout import check_new, parse_location
 
@@ -94,7 +94,7 @@ def _put(store: Store, name: str, raw: bytes) -> Location:
 
 def _check_free(store: Store, location: Location) -> None:
     if store.exists(str(location)):
-        raise AlreadyExists(f"session {location} already exists; `grovefs append {location} …` adds to it")
+        raise AlreadyExists(f"session {location} already exists; `grovefs append {as_argument(str(location))} …` adds to it")
 
 
 @app.command()

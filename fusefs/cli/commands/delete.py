@@ -18,7 +18,7 @@ from fusefs.cli.app import (
     progress_bar,
     resolve_all,
 )
-from fusefs.cli.terminal import echo
+from fusefs.cli.terminal import as_argument, echo
 from store import Location, Protected, Store
 from store.sessions.cleanup import CleanupMode
 
@@ -54,7 +54,7 @@ def remove(
             echo(f"grovefs: {result['refused']}", err=True)
         elif not as_json:
             with_others = f" and {plural(result['count'] - 1, 'descendant')}" if result["count"] > 1 else ""
-            back = f"`grovefs undelete {result['id']}` restores it within seven days"
+            back = f"`grovefs undelete {as_argument(result['id'])}` restores it within seven days"
             echo(f"deleted {result['id']}{with_others}; {back}")
     if any(result["refused"] is not None for result in results):
         raise typer.Exit(1)
@@ -66,7 +66,7 @@ def _delete(store: Store, location: Location, *, force: bool) -> dict[str, Any]:
     try:
         is_deleted = store.delete(str(location), force=force)
     except Protected as error:
-        refused = f"{error}; use `grovefs unpin` or `grovefs rm --force {location}`"
+        refused = f"{error}; use `grovefs unpin` or `grovefs rm --force {as_argument(str(location))}`"
     trash = next((d.name for d in store.trash.deleted() if d.session_id == str(location)), None) if is_deleted else None
     count = max(1, before - len(store.entries(root=location.root, limit=-1))) if is_deleted else 0
     return {"id": str(location), "deleted": is_deleted, "count": count, "trash": trash, "refused": refused}

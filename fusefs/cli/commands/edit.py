@@ -21,7 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
-from fusefs.cli.terminal import echo
+from fusefs.cli.terminal import as_argument, echo
 from store import Conflict, InvalidContent, InvalidName, Location, MergeConflict, NotFound, Store, StoreError, layout
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
@@ -224,7 +224,7 @@ class _EditDraft:
         if self._is_kept(raw):
             self.discard()
             runtime = " --runtime" if self.name == layout.RUNTIME else ""
-            again = f"`grovefs edit{runtime} --rejected {self.location}` continues with it"
+            again = f"`grovefs edit{runtime} --rejected {as_argument(str(self.location))}` continues with it"
             echo(f"grovefs: not saved; your text is kept: {again}", err=True)
         else:
             echo(f"grovefs: not saved; your text is in {self.path}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, SessionNames, app, confirm, open_store, print_json, resolve_all
-from fusefs.cli.terminal import echo
+from fusefs.cli.terminal import as_argument, echo
 from store import NotFound, Session, Store
 
 
@@ -126,4 +126,4 @@ def clear(
     if as_json:
         print_json({"id": place, "cleared": True})
     else:
-        echo(f"{place} is cleared; `grovefs undelete {place}` restores it within seven days")
+        echo(f"{place} is cleared; `grovefs undelete {as_argument(place)}` restores it within seven days")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,3 +94,19 @@ def test_snapshot_is_not_named_like_a_time(filled: Path) -> None:
     done = grovefs(filled, "snapshot", "2h")
     assert (done.returncode, "'2h' reads as a time" in done.stderr) == (2, True)
     assert grovefs(filled, "snapshot", "before-cleanup").returncode == 0
+
+
+def test_suggested_commands_can_be_pasted(filled: Path) -> None:
+    """An id with spaces is quoted, and one that begins with a dash is not taken for an option."""
+    for name, written in (("my session", "'my session'"), ("-dash", "-- -dash")):
+        grovefs(filled, "new", "--", name)
+        again = grovefs(filled, "new", "--", name)
+        assert f"`grovefs append {written} …`" in again.stderr
+        assert f"`grovefs log {written}`" in grovefs(filled, "revert", "--", name).stderr
+        assert f"`grovefs undelete {written}`" in grovefs(filled, "rm", "--", name).stdout
+        restored = grovefs(filled, "undelete", *shlex.split(written))
+        assert (restored.returncode, restored.stdout) == (0, f"restored: {name}\n")
+
+
+def test_name_of_an_argument_is_in_capitals(filled: Path) -> None:
+    assert grovefs(filled, "append", "s1", "").stderr.startswith("grovefs: TEXT is empty")
