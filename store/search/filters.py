@@ -17,6 +17,8 @@ KINDS = ("root", "child", "state")
 STATUSES = ("completed", "error", "running", "suspended", "cancelled", "pending", "skipped")
 YES, NO = ("1", "true", "yes"), ("0", "false", "no")
 
+PARTIAL = ("model", "title")  # filters that match a part of the value
+
 # A state document has no session, so no column may be NULL for it: NOT NULL is NULL, and the row would be lost.
 FILTERS = {
     "role": "(t.role = lower(?))",

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from store.documents.search_text import printable
-from store.search.filters import FILTERS, KINDS, NO, ROLES, STATUSES, YES, find_time
+from store.search.filters import FILTERS, KINDS, NO, PARTIAL, ROLES, STATUSES, YES, find_time
 
 # `foo:bar`, but not URLs, `std::vector`, times or ports, which are plainly words.
 _LIKE_A_FILTER = re.compile(r"([A-Za-z_]+):(?![/:\\\d])(.*)")
+_NAMED = ("model", "title", "project", "host", "tool")  # filters whose values are names that people give
 _MAX_QUOTED = 40  # characters of the query in a hint, which is one line
 
 
@@ -57,6 +58,9 @@ def _filter_hints(name: str, value: str) -> Iterator[str]:
         effect = "nothing" if name == "before" else "everything"
         dates = "a date such as 2026-11-16, 2026-11, yesterday or 7d"
         yield f"{name}: expected {dates}, got {_quoted(value)}; {effect} matches"
+    elif name in _NAMED and "*" in value:
+        advice = "write a part of the name" if name in PARTIAL else "write the whole name"
+        yield f"{name}: takes no pattern, the star in {_quoted(value)} is an ordinary character; {advice}"
 
 
 def _word_hints(word: str) -> Iterator[str]:
@@ -67,6 +71,8 @@ def _word_hints(word: str) -> Iterator[str]:
         near = get_close_matches(found[1].lower(), FILTERS, 1, 0.75)
         advice = f"; did you mean {near[0]}:?" if near else f"; filters are {', '.join(f'{name}:' for name in FILTERS)}"
         yield f"unknown filter {_quoted(found[1] + ':')}, searched as words{advice}"
+    elif word == "NOT":
+        yield "NOT is searched as a word; write -word for texts without it"
     elif word.endswith("*") and sum(map(str.isalnum, word)) == 1:
         yield f"a prefix needs at least two letters; {_quoted(word)} was searched without the star"
 

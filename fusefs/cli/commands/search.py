@@ -34,8 +34,8 @@ def search(
     1,000 messages the newest 1,000 are ranked.
 
     Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID tool:bash
-    before:2026-02 after:2026-01-31 after:yesterday after:7d (also 30m, 12h, 2w). Dates are those of the messages.
-    Each can be negated: -role:tool.
+    before:2026-02 after:2026-01-31 after:yesterday after:7d (also 30m, 12h, 2w). Dates are those of the messages, in
+    UTC. Each can be negated: -role:tool.
 
     Each line has session#message, role, and the text around the match. Exits with 1 if nothing is found. In a
     mount, search/QUERY/ links to up to 1,000 matching sessions, and results.md in it lists the matches; write a slash

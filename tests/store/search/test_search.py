@@ -917,6 +917,9 @@ def test_message_text_contains_equal_parts_once() -> None:
         ("(race", "unclosed parenthesis before 'race'; everything after it is read as one group"),
         ("((a OR b) c", "unclosed parenthesis before '(a OR b) c'"),
         ("a*", "a prefix needs at least two letters"),
+        ("model:claude*", "model: takes no pattern, the star in 'claude*' is an ordinary character; write a part"),
+        ("tool:Ba*", "tool: takes no pattern, the star in 'Ba*' is an ordinary character; write the whole name"),
+        ("hello NOT goodbye", "NOT is searched as a word; write -word"),
     ],
 )
 def test_likely_mistake_gets_a_hint(query: str, hint: str) -> None:
