@@ -22,6 +22,7 @@ from store.errors import StoreError
 DEBIAN_BINARIES = Path("/usr/lib/postgresql")
 START_TIMEOUT_S = 60.0
 _POLL_S = 0.02
+_IN_USE = b"shared memory block"  # in the message that another server, or what is left of one, uses the data
 _USER = "postgres"
 
 
@@ -67,8 +68,22 @@ class PrivateServer:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
     def start(self) -> None:
-        """Start the server and wait until it accepts connections."""
+        """Start the server and wait until it accepts connections.
+
+        Processes of a server that was killed may still be ending: it is tried until they have.
+        """
         (self._data / "postmaster.pid").unlink(missing_ok=True)  # of a server that was killed
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            logged = self.log.stat().st_size if self.log.exists() else 0
+            try:
+                return self._start()
+            except ServerMissing:
+                if _IN_USE not in self.log.read_bytes()[logged:] or time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_S)
+
+    def _start(self) -> None:
         options = ["-k", str(self.directory), "-h", self._address, "-p", str(self._port)]
         command = [str(_binary("postgres")), "-D", str(self._data), *options]
         with self.log.open("ab") as log:

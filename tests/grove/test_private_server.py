@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -36,6 +38,28 @@ def test_what_was_committed_survives_a_kill(own_server: PrivateServer) -> None:
     own_server.start()
     with psycopg.connect(own_server.url()) as connection:
         assert connection.execute("SELECT n FROM t").fetchone() == (1,)
+
+
+def test_it_starts_while_processes_of_the_killed_one_are_ending(own_server: PrivateServer) -> None:
+    """On a busy machine they hold the shared memory for a while. Here one is stopped until the new server has tried."""
+    with psycopg.connect(own_server.url()) as connection:
+        left = connection.info.backend_pid
+        os.kill(left, signal.SIGSTOP)
+        own_server.kill()
+        tried = own_server.log.stat().st_size
+
+        def go_on() -> None:
+            deadline = time.monotonic() + 60
+            while own_server.log.stat().st_size == tried and time.monotonic() < deadline:
+                time.sleep(0.02)
+            os.kill(left, signal.SIGCONT)
+
+        helper = threading.Thread(target=go_on)
+        helper.start()
+        own_server.start()
+        helper.join()
+    with psycopg.connect(own_server.url()) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_it_ends_with_a_killed_program() -> None:
