@@ -279,7 +279,8 @@ class Proposals:
         if unit is None or unit != other:
             if unit is not None and f"{layout.MAILBOX}/{layout.MAIL_CORRUPT}/" in target:
                 return self._add_removal(source)  # an unreadable message stays with the host that found it
-            raise LocalOnly(f"{source} cannot be renamed to {target}: a grove cannot do that yet; copy and delete it")
+            advice = "nothing was changed" if self._is_shared_dir(source) else "copy and delete it"
+            raise LocalOnly(f"{source} cannot be renamed to {target}: a grove cannot do that yet; {advice}")
         proposal = self._proposal(unit)
         old, new = source[len(unit) + 1 :], target[len(unit) + 1 :]
         agreed = self._files_of(unit).get(old)

@@ -261,7 +261,7 @@ def test_what_does_not_cross_is_refused(tmp_path: Path, url: str) -> None:
     with unfollowed_hosts(tmp_path, url, "a") as (a,):
         a.save(Session.new("s", "m"))
         rows = log_of(url)
-        with pytest.raises(LocalOnly):
+        with pytest.raises(LocalOnly, match="yet; nothing was changed"):
             a.rename("s", "t")
         with pytest.raises(LocalOnly, match="forked"):
             a.fork("s", "t")

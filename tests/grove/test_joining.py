@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,8 @@ def test_commands(tmp_path: Path, url: str) -> None:
     assert joined.returncode == 0, joined.stderr
     shown = json.loads(run(home, "status", "--json").stdout)
     assert [(host["name"], host["is_this"]) for host in shown["hosts"]] == [("laptop", True)]
+    times = [shown["membership"]["joined_at"], shown["hosts"][0]["seen_at"]]
+    assert all(datetime.fromisoformat(text).utcoffset() is not None for text in times)
     left = run(home, "leave", "--yes")
     assert left.returncode == 0, left.stderr
 

@@ -151,14 +151,23 @@ def status(home: Home, as_json: Json = False) -> None:
     """
     found = _administration().status(home)
     if as_json:
-        shown = asdict(found)
-        shown["membership"] = {**found.membership._asdict()}
-        shown["behind"] = [unit._asdict() for unit in found.behind]
-        print_json(shown)
+        print_json(_status_members(found))
     else:
         _print_status(found)
     if found.unreachable or found.frozen or found.problem or found.behind or found.waiting:
         raise typer.Exit(1)
+
+
+def _status_members(found: GroveStatus) -> dict[str, Any]:
+    """The state with the times that all JSON has: RFC 3339."""
+    member = found.membership._asdict()
+    hosts = [asdict(host) for host in found.hosts]
+    behind = [unit._asdict() for unit in found.behind]
+    return asdict(found) | {
+        "membership": member | {"joined_at": Timestamp.from_ns(member.pop("joined_ns"))},
+        "hosts": [host | {"seen_at": Timestamp.from_ns(host.pop("seen_ms") * 10**6)} for host in hosts],
+        "behind": [unit | {"since": Timestamp.from_ns(unit.pop("since_ns"))} for unit in behind],
+    }
 
 
 @grove.command()
