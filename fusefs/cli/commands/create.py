@@ -94,7 +94,9 @@ def _put(store: Store, name: str, raw: bytes) -> Location:
 
 def _check_free(store: Store, location: Location) -> None:
     if store.exists(str(location)):
-        raise AlreadyExists(f"session {location} already exists; `grovefs append {as_argument(str(location))} …` adds to it")
+        raise AlreadyExists(
+            f"session {location} already exists; `grovefs append {as_argument(str(location))} …` adds to it"
+        )
 
 
 @app.command()

@@ -24,7 +24,9 @@ def revert(session: RequiredVersion, home: Home, as_json: Json = False) -> None:
     with open_store(home) as store:
         path, version = store.history.resolve(session)
         if version is None:
-            raise typer.BadParameter(f"which version? `grovefs log {as_argument(session)}` lists them; -1 is the one before")
+            raise typer.BadParameter(
+                f"which version? `grovefs log {as_argument(session)}` lists them; -1 is the one before"
+            )
         found = store.history.get(path, version)
         is_changed = store.history.revert(found)
         newest, name = store.history.get_newest(path), store.history.name_of(found.path)
