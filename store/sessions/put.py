@@ -25,7 +25,7 @@ from store.documents.document import (
     check_authority,
     fork_document,
     identity_problem,
-    parse_document,
+    parse_to_index,
 )
 from store.errors import Conflict, InvalidContent, InvalidName, Problem
 from store.index.catalog import CatalogRow, Version
@@ -84,7 +84,7 @@ class PutOperation:
         self.core.check_writable()
         location, name, path = request.target.location, request.target.name, request.target.path
         assert location is not None
-        document = parse_document(raw, path, limit=self.core.limit_bytes)
+        document = parse_to_index(raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(raw, document.data, path)
         with self.core.locked(location):
             pair = self.core.read(location)
@@ -129,7 +129,7 @@ class PutOperation:
             self._check_sidecar(request, committed, typed)
             self._commit(request, committed, typed)
             return PutResult(True, base=resolution.base)
-        merged = parse_document(resolution.raw, path, limit=self.core.limit_bytes)
+        merged = parse_to_index(resolution.raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(merged.raw, merged.data, path)
         self._check_sidecar(request, committed, merged)
         self._commit(replace(request, content=merged.raw, mtime_ns=None), committed, merged)
@@ -169,7 +169,7 @@ class PutOperation:
             return document
         if not is_new:
             raise InvalidContent(path, problem)
-        return parse_document(fork_document(document, location), path, limit=self.core.limit_bytes)
+        return parse_to_index(fork_document(document, location), path, limit=self.core.limit_bytes)
 
     def _committed(self, pair: DocumentPair) -> _Committed:
         """Parse the current version. One that is indexed was validated before."""
@@ -177,9 +177,9 @@ class PutOperation:
             return _Committed(pair, None, None)
         row = self.core.index.find(pair.location)
         if row is not None and row.version == pair.version:
-            return _Committed(pair, json_text.parse(pair.main.data, layout.SESSION), row)
+            return _Committed(pair, json_text.parse_known(pair.main.data), row)
         try:
-            return _Committed(pair, parse_document(pair.main.data, pair.location.path(layout.SESSION)).data, None)
+            return _Committed(pair, parse_to_index(pair.main.data, pair.location.path(layout.SESSION)).data, None)
         except InvalidContent:
             return _Committed(pair, None, None)
 
