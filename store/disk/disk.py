@@ -191,7 +191,9 @@ class Disk:
                 return None
         # Inlines open_dir: a mount calls this more often than anything else.
         try:
-            parent = open_beneath(self._fd, directory or ".")
+            if not directory:
+                return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            parent = open_beneath(self._fd, directory)
             try:
                 return os.stat(name, dir_fd=parent, follow_symlinks=False)
             finally:

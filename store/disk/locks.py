@@ -60,10 +60,11 @@ class Locks:
         """Hold the lock of a session. Raises Busy after the timeout."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         with self._tree(location.root, exclusive=False, deadline=deadline) as held:
+            key = f"session\0{location}"
             if held.exclusive or location in held.sessions:
                 held.sessions[location] = held.sessions.get(location, 0) + 1
             else:
-                _acquire(held.fd, f"session\0{location}", fcntl.F_WRLCK, deadline)
+                _acquire(held.fd, key, fcntl.F_WRLCK, deadline)
                 held.sessions[location] = 1
             try:
                 yield
@@ -71,8 +72,8 @@ class Locks:
                 held.sessions[location] -= 1
                 if not held.sessions[location]:
                     del held.sessions[location]
-                    if not held.exclusive:
-                        _set(held.fd, _offset(f"session\0{location}"), fcntl.F_UNLCK)
+                    if not held.exclusive and held.depth > 1:  # else `_tree` releases all locks at once
+                        _set(held.fd, _offset(key), fcntl.F_UNLCK)
 
     @contextmanager
     def tree(self, root: str, *, timeout_s: float | None = None) -> Iterator[None]:
@@ -144,9 +145,11 @@ def _acquire(fd: int, key: str, kind: int, deadline: float) -> None:
 
 def _wait(fd: int, offset: int, kind: int, deadline: float, longest_pause_s: float, key: str) -> None:
     pause_s = _FIRST_PAUSE_S
+    lock = _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0)
     while True:
         try:
-            return _set(fd, offset, kind)
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+            return
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise

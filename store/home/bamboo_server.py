@@ -35,6 +35,8 @@ _EXPORT_LOCK = f"{layout.PRIVATE}/export.lock"
 class BambooServer:
     def __init__(self, home: Path, *, tolerated: bool) -> None:
         self._home = home
+        self._lifecycle_lock = home / layout.BAMBOO_LIFECYCLE_LOCK
+        self._index_lock = home / layout.BAMBOO_INDEX_LOCK
         self._tolerated = tolerated
         self._rewrote_at: float | None = None
 
@@ -44,14 +46,13 @@ class BambooServer:
 
     def activity(self) -> str | None:
         """Return the evidence that a server is running; None if there is none. Costs two or three system calls."""
-        now = time.monotonic()
-        if self._rewrote_at is not None and now - self._rewrote_at < QUIET_S:
-            ago_s = now - self._rewrote_at
+        ago_s = time.monotonic() - self._rewrote_at if self._rewrote_at is not None else QUIET_S
+        if ago_s < QUIET_S:
             until = f"unless it does so again, writes are accepted in {QUIET_S - ago_s:.0f} s"
             return f"it rewrote {layout.INDEX_EXPORT} {ago_s:.0f} s ago; {until}"
-        if _is_held(self._home / layout.BAMBOO_LIFECYCLE_LOCK):
+        if _is_held(self._lifecycle_lock):
             return f"it holds {layout.BAMBOO_LIFECYCLE_LOCK}"
-        if _is_held(self._home / layout.BAMBOO_INDEX_LOCK) and not self._is_exporting():
+        if _is_held(self._index_lock) and not self._is_exporting():
             return f"it holds {layout.BAMBOO_INDEX_LOCK}"
         return None
 
@@ -59,7 +60,7 @@ class BambooServer:
         """Whether it was a GroveFS process that held the index lock: it exports, or has just finished."""
         fd = os.open(self._home / _EXPORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            return not _try_lock(fd, fcntl.LOCK_SH) or not _is_held(self._home / layout.BAMBOO_INDEX_LOCK)
+            return not _try_lock(fd, fcntl.LOCK_SH) or not _is_held(self._index_lock)
         finally:
             os.close(fd)
 
@@ -69,8 +70,7 @@ class BambooServer:
 
     def check(self) -> None:
         """Raise BambooAtWork if a server is running: it would overwrite our changes, or we would overwrite its own."""
-        reason = self.refusal()
-        if reason is not None:
+        if not self._tolerated and (reason := self.activity()) is not None:
             raise BambooAtWork(
                 f"a Bamboo server is using {self._home} ({reason}); it would overwrite changes made now, "
                 "so nothing was changed. Stop the server, or pass beside_bamboo=True (--beside-bamboo)"
@@ -79,7 +79,7 @@ class BambooServer:
     @contextmanager
     def index_lock(self) -> Iterator[None]:
         """Hold the locks for replacing sessions.json: the export lock first, then the index lock, as Bamboo does."""
-        with _flocked(self._home / _EXPORT_LOCK), _flocked(self._home / layout.BAMBOO_INDEX_LOCK):
+        with _flocked(self._home / _EXPORT_LOCK), _flocked(self._index_lock):
             yield
 
 

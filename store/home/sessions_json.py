@@ -11,7 +11,7 @@ import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -32,10 +32,12 @@ log = logging.getLogger("grovefs.store")
 VERSION = 2  # as Bamboo 2026.6 writes; the version of an existing file is kept
 
 
-@dataclass(frozen=True)
+@dataclass
 class SessionsJson:
     core: Core
     server: BambooServer
+    # The file that was found to be ours last: a save need not ask the database again.
+    _ours: list[int] | None = field(init=False, default=None)
 
     @property
     def entries(self) -> ExportEntries:
@@ -45,8 +47,12 @@ class SessionsJson:
         """Whether another program wrote sessions.json since our last export. False if the file does not exist."""
         while True:
             found = self.core.disk.stat(layout.INDEX_EXPORT)
+            if found is None:
+                return False
             # The ctime is not compared: the rename that ended the export changed it.
-            if found is None or [found.st_ino, found.st_size, found.st_mtime_ns] in self._exported():
+            stamp = [found.st_ino, found.st_size, found.st_mtime_ns]
+            if stamp == self._ours or stamp in self._exported():
+                self._ours = stamp
                 return False
             # Another GroveFS process may have exported twice between the two reads; then the file differs by now.
             if self.core.disk.stat(layout.INDEX_EXPORT) == found:
