@@ -23,6 +23,8 @@ UNWATCHED_S = 0.5
 VIEW_S = 0.5
 # A name being written has another node after the commit.
 UNCACHED_S = 0.0
+# A writer's second open follows its lookup at once.
+BEFORE_OPEN_S = 1.0
 
 _MODES = {VirtualDir: stat.S_IFDIR | 0o555, VirtualLink: stat.S_IFLNK | 0o777, VirtualFile: stat.S_IFREG | 0o444}
 
@@ -55,6 +57,17 @@ def attributes_with_number(node: Node, number: int, *, cached: bool) -> pyfuse3.
     attrs = attributes(node)
     attrs.st_ino = number
     attrs.attr_timeout = _timeouts(node)[1] if cached else UNCACHED_S
+    return attrs
+
+
+def attributes_before_open(node: Node) -> pyfuse3.EntryAttributes:
+    """Attributes of a private node for the lookup before its writer's open.
+
+    An open that truncates needs only mode and owner of them. The kernel forgets the others then.
+    """
+    attrs = attributes(node)
+    if node.buffer is not None and node.buffer.awaits_truncation:
+        attrs.attr_timeout = BEFORE_OPEN_S
     return attrs
 
 

@@ -7,8 +7,10 @@ process, and they show nothing secret.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fusefs.tree.processes import Process
 
@@ -33,6 +35,12 @@ class Callers:
 
     def read(self, thread: int, uid: int) -> Process:
         """The process of a thread, as it is now: exec changes its name. For requests that write."""
+        known, deadline = self._known.get(thread, (None, 0.0))
+        if known is not None and deadline > time.monotonic() and known.uid == uid:
+            renewed = _renewed(known)
+            if renewed is not None:
+                self._known[thread] = renewed, deadline
+                return renewed
         process = read_process(thread, uid)
         if len(self._known) >= _MAX_CACHED:
             self._known.clear()
@@ -51,6 +59,17 @@ def read_process(thread: int, uid: int) -> Process:
         return Process(thread, uid=uid)
     session_id, parent = int(fields[_SESSION]), int(fields[_PARENT])
     return Process(pid, int(fields[_STARTED]), program, uid, session_id, parent, tuple(_ancestors(parent, session_id)))
+
+
+def _renewed(known: Process) -> Process | None:
+    """A process that was read within the last second, as it is now; None if more than its name has changed."""
+    try:
+        program, fields = _stat(known.pid)
+    except (OSError, ValueError):  # it has ended
+        return None
+    if (known.parent, known.session_id, known.started) != tuple(int(fields[n]) for n in (_PARENT, _SESSION, _STARTED)):
+        return None
+    return known if program == known.program else replace(known, program=program)
 
 
 def _ancestors(pid: int, session_id: int) -> Iterator[int]:
@@ -75,13 +94,19 @@ def is_running(process: Process) -> bool:
 
 
 def _thread_group(thread: int) -> int:
-    with open(f"/proc/{thread}/status", "rb", buffering=0) as file:
-        _, _, rest = file.read(1024).partition(b"\nTgid:")
+    _, _, rest = _read(f"/proc/{thread}/status").partition(b"\nTgid:")
     return int(rest.split(None, 1)[0])
 
 
 def _stat(pid: int) -> tuple[str, list[bytes]]:
     """Name and other fields. The name may contain spaces and parentheses."""
-    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-        head, _, rest = file.read(1024).rpartition(b")")
+    head, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
     return head.partition(b"(")[2].decode(errors="replace"), rest.split()
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1024)
+    finally:
+        os.close(fd)

@@ -30,6 +30,7 @@ def _find_offset() -> int | None:
 
 
 _OFFSET = _find_offset()
+CAN_SHOW_NUMBERS = _OFFSET is not None
 
 
 def show_number(attrs: EntryAttributes, number: int) -> None:

@@ -120,6 +120,8 @@ class Files:
         shown = self._number_seen(node, process)
         appends = bool(flags & os.O_APPEND) and not flags & os.O_TRUNC
         private = self.tree.make_private(node.parent, node.name, node.info, process, shown, appends=appends)
+        assert private.buffer is not None
+        private.buffer.awaits_truncation = bool(flags & os.O_TRUNC)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
 
@@ -142,9 +144,10 @@ class Files:
         if not flags & os.O_TRUNC and buffer.writers == 0:
             buffer.pin()
             node.set_stat(buffer.info)
+        evidence = self.evidence
         if flags & os.O_ACCMODE == os.O_RDWR and buffer.path_info.kind in CHECKED:
-            self.evidence.note_opened(process, buffer.path_info.path, buffer.base_stamp)
-        buffer.process, buffer.opened_at = process, self.evidence.now
+            evidence.note_opened(process, buffer.path_info.path, buffer.base_stamp)
+        buffer.process, buffer.opened_at = process, evidence.now
         buffer.writers += 1
         self.writers.begin(buffer.path_info.path)
         if flags & os.O_TRUNC:
@@ -377,8 +380,9 @@ class Files:
             raise
         buffer.committed(request, result)
         if request.content is not None and buffer.path_info.kind in CHECKED:
-            self.evidence.note_saved(process, path, buffer.base_stamp, result.draft, result.base)
-            buffer.opened_at = self.evidence.now
+            evidence = self.evidence
+            evidence.note_saved(process, path, buffer.base_stamp, result.draft, result.base)
+            buffer.opened_at = evidence.now
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:
         """Invalidate a committed name and its sidecar: the next lookup finds the new version.

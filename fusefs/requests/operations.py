@@ -18,10 +18,11 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from fusefs.fast import NODE_HANDLE
-from fusefs.requests.attributes import absent, attributes, attributes_with_number
+from fusefs.requests.attributes import absent, attributes, attributes_before_open, attributes_with_number
 from fusefs.requests.callers import Callers, is_running
 from fusefs.requests.change_follower import ChangeFollower
 from fusefs.requests.directory_entries import DirectoryEntries
+from fusefs.requests.entry_numbers import CAN_SHOW_NUMBERS
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
@@ -126,7 +127,7 @@ class Operations(pyfuse3.Operations):
         private = self.files.pending_opens.reserved_for(ctx.pid, parent, text)
         if private is not None:
             private.lookups += 1
-            return attributes(private)
+            return attributes_before_open(private)
         if self.files.pending_opens.expects_reader(ctx.pid, parent, text):
             viewer = self._viewer(ctx)
             look, open_version = (lambda: self.tree.lookup(parent, text, viewer)), self.files.open_exact_version
@@ -141,7 +142,7 @@ class Operations(pyfuse3.Operations):
         try:
             found = self.tree.lookup(parent, text, self._viewer(ctx))
             invalidate_later(self._named.note(parent, text))
-            return self._entry(found)
+            return self._found(found)
         except NotFound:
             if not self._can_cache_negative(parent, text):
                 raise
@@ -186,6 +187,17 @@ class Operations(pyfuse3.Operations):
         """Attributes for a reply that counts as a lookup."""
         node.lookups += 1
         return self._attributes(node)
+
+    def _found(self, node: Node) -> EntryAttributes:
+        """The same for a name that was looked up. Without these attributes the kernel would ask for them at once."""
+        attrs = self._entry(node)
+        if node.shown_inode is not None and CAN_SHOW_NUMBERS and self._shows_all_the_same(node):
+            attrs.attr_timeout = attrs.entry_timeout
+        return attrs
+
+    def _shows_all_the_same(self, node: Node) -> bool:
+        """Whether a version shows the same number to every process."""
+        return not node.shows_own_to and not self._handles.older_readers(node)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for inode, count in inode_list:

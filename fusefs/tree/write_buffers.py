@@ -44,6 +44,7 @@ class WriteBuffer:
     writes: int = 0  # number of changes
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was sent back for another lookup
+    awaits_truncation: bool = False  # by that writer's open
     opener: int = 0  # the thread that opened it last
     process: Process = UNKNOWN  # that opened it
     opened_at: int = 0  # number of the event (evidence): what the process does later does not count

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,30 @@ def test_reading_requests_use_the_cache_for_a_second(monkeypatch: pytest.MonkeyP
     for thread in range(5000):
         known.find(thread, 0)
     assert len(known._known) <= 1024
+
+
+def test_a_process_read_a_moment_ago_is_read_again_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """exec(2) may have changed its name, and nothing else."""
+    reads: list[str] = []
+    read = callers._read
+    monkeypatch.setattr(callers, "_read", lambda path: [reads.append(path), read(path)][1])
+    program = "import sys; print(flush=True); sys.stdin.readline(); open('/proc/self/comm', 'w').write('other')\n"
+    program += "print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        known, now = Callers(), time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+        first = known.read(child.pid, 0)
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        reads.clear()
+        assert known.read(child.pid, 0) == replace(first, program="other")
+        assert reads == [f"/proc/{child.pid}/stat"]
+        assert known.read(child.pid, 7).uid == 7  # as after a set-user-id program
+        now += 1.1
+        reads.clear()
+        known.read(child.pid, 7)
+        assert len(reads) > 1

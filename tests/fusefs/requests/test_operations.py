@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from fusefs.requests import operations
-from fusefs.requests.attributes import UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
+from fusefs.requests.attributes import BEFORE_OPEN_S, UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
 from store import Message, Store
 from store.namespace.namespace import Namespace
 from tests.builders import make_session
@@ -327,6 +327,33 @@ async def test_process_that_closed_an_older_version_is_shown_its_number(mount: H
         number = (await mount.operations.getattr(node, caller(WRITER))).st_ino
         assert (number == shown) == is_closed
     await mount.release(fh)
+
+
+@in_trio
+async def test_lookup_answers_for_getattr_where_all_processes_see_the_same(mount: HandlerMount) -> None:
+    """One request less for each open. A process that has an older version open is shown another number."""
+    await mount.lookup(DOCUMENT)
+    fh = await mount.open(DOCUMENT, pid=READER)
+    mount.store.append("root", [Message.user("a new version")])
+    assert (await mount.lookup(DOCUMENT)).attr_timeout == UNCACHED_S
+    await mount.finish(fh)
+    mount.store.append("root", [Message.user("another one")])
+    attrs = await mount.lookup(DOCUMENT)
+    assert mount.tree.nodes.get(attrs.st_ino).shown_inode is not None
+    assert attrs.attr_timeout == WATCHED_S
+
+
+@in_trio
+async def test_attributes_before_an_open_are_cached_only_if_it_truncates(mount: HandlerMount) -> None:
+    """Else the version that the open finds may have another size."""
+    for flags, seconds in ((os.O_WRONLY | os.O_TRUNC, BEFORE_OPEN_S), (os.O_RDWR, UNCACHED_S)):
+        with fails_with(errno.ESTALE):
+            await mount.open_once(DOCUMENT, flags)
+        attrs = await mount.lookup(DOCUMENT)
+        assert (attrs.entry_timeout, attrs.attr_timeout) == (UNCACHED_S, seconds)
+        fh = await mount.open_inode(attrs.st_ino, flags)
+        assert (await mount.operations.getattr(attrs.st_ino, caller(WRITER))).attr_timeout == UNCACHED_S
+        await mount.finish(fh)
 
 
 # -- attributes changed while the change follower looks ----------------------------------------------
