@@ -141,12 +141,15 @@ class Operations(pyfuse3.Operations):
             return self._entry(self.tree.virtual_node(parent, text, item))
         try:
             found = self.tree.lookup(parent, text, self._viewer(ctx))
-            invalidate_later(self._named.note(parent, text))
-            return self._found(found)
         except NotFound:
             if not self._can_cache_negative(parent, text):
                 raise
             return absent()
+        invalidate_later(self._named.note(parent, text))
+        attrs = self._entry(found)
+        if found.shown_inode is not None and CAN_SHOW_NUMBERS and self._shows_all_the_same(found):
+            attrs.attr_timeout = attrs.entry_timeout  # else the kernel would ask for the attributes at once
+        return attrs
 
     def _reader(self, ctx: RequestContext) -> Reader | None:
         """The user for whom a view is rendered; None for the owner and root, who see every session."""
@@ -187,13 +190,6 @@ class Operations(pyfuse3.Operations):
         """Attributes for a reply that counts as a lookup."""
         node.lookups += 1
         return self._attributes(node)
-
-    def _found(self, node: Node) -> EntryAttributes:
-        """The same for a name that was looked up. Without these attributes the kernel would ask for them at once."""
-        attrs = self._entry(node)
-        if node.shown_inode is not None and CAN_SHOW_NUMBERS and self._shows_all_the_same(node):
-            attrs.attr_timeout = attrs.entry_timeout
-        return attrs
 
     def _shows_all_the_same(self, node: Node) -> bool:
         """Whether a version shows the same number to every process."""

@@ -168,10 +168,9 @@ class Evidence:
         known = self._known.get(process.key) if process.key is not None else None
         history = known.documents.get(path) if known is not None else None
         events = history.until(before) if history is not None else []
-        save = events[0] if events and events[0].is_save else None
-        relatives = [] if events else self._had_by_relatives(process, path)
-        read = [(far, event) for far, event in relatives if not event.is_save]
-        nearest = [event for far, event in read if far == min(far for far, _ in read)]
+        if not events:
+            return self._writer_by_relatives(process, path, is_truncated=is_truncated)
+        save = events[0] if events[0].is_save else None
         return Writer(
             process.author,
             process.key,
@@ -179,10 +178,24 @@ class Evidence:
             saved=save.stamp if save is not None else None,
             last_draft=save.draft if save is not None else None,
             is_truncated=is_truncated,
+            opened_ns=_last_opened_ns(events),
+        )
+
+    def _writer_by_relatives(self, process: Process, path: str, *, is_truncated: bool) -> Writer:
+        """What the relatives of a process had that has read nothing itself."""
+        relatives = self._had_by_relatives(process, path)
+        if not relatives:
+            return Writer(process.author, process.key, is_truncated=is_truncated)
+        read = [(far, event) for far, event in relatives if not event.is_save]
+        nearest = [event for far, event in read if far == min(far for far, _ in read)]
+        return Writer(
+            process.author,
+            process.key,
+            is_truncated=is_truncated,
             relatives=_stamps(event for _, event in read),
             near_relatives=_stamps(nearest),
             saved_by_relatives=_stamps(event for _, event in relatives if event.is_save),
-            opened_ns=_last_opened_ns(events or nearest or [event for _, event in relatives]),
+            opened_ns=_last_opened_ns(nearest or [event for _, event in relatives]),
         )
 
     def has_had(self, process: Process, path: str, stamp: Stamp) -> bool:
@@ -197,9 +210,13 @@ class Evidence:
     def _relatives(self, process: Process, path: str) -> list[tuple[int, _History]]:
         """What relatives did with a document within the last ten minutes, and how many generations away they are."""
         since = time.monotonic() - ENDED_S
-        had = [known for known in self._known.values() if path in known.documents and known.used_at >= since]
-        others = [(process.generations_to(known.process), known) for known in had if known.process.key != process.key]
-        return [(far, known.documents[path]) for far, known in others if far is not None]
+        found: list[tuple[int, _History]] = []
+        for known in self._known.values():
+            if path in known.documents and known.used_at >= since and known.process.key != process.key:
+                far = process.generations_to(known.process)
+                if far is not None:
+                    found.append((far, known.documents[path]))
+        return found
 
     # -- forgetting ------------------------------------------------------------------------------
 

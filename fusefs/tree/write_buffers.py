@@ -220,7 +220,7 @@ class WriteBuffer:
     def committed(self, request: WriteRequest, result: CommitResult) -> None:
         """Adopt the result. Writes made during the commit stay for the next one."""
         if request.content is not None:
-            self._drop_committed()
+            self._drop_committed(is_in_place=result.is_in_place)
             self.has_committed = True
             if self.base is not None:
                 self.base = self._version_of(result.info)
@@ -235,18 +235,19 @@ class WriteBuffer:
             self.mode = self.mtime_ns = self.owner = None
         self.info = result.info
 
-    def _drop_committed(self) -> None:
+    def _drop_committed(self, *, is_in_place: bool) -> None:
         done, self.in_commit = self.in_commit, None
         if done is not None and self.temp == done:
-            self._read_on(done)
+            self._read_on(done, is_in_place=is_in_place)
         elif done is not None:
             self._drop(done)
 
-    def _read_on(self, done: Temp) -> None:
+    def _read_on(self, done: Temp, *, is_in_place: bool) -> None:
         """Continue with the bytes that were typed: the committed file, or a draft if a merge stored others."""
         self.discard(keep=done)
         self._keep_version(done.fd)
-        self.store.names.drop_write_buffer(done.path)  # there is still one if the commit did not use it
+        if not is_in_place:  # the commit did not use it
+            self.store.names.drop_write_buffer(done.path)
         self.written = self.is_emptied = False
 
     def _version_of(self, info: os.stat_result | None) -> Version:

@@ -73,10 +73,11 @@ class Core:
     @property
     def history(self) -> History:
         """The versions of all kept files."""
-        with self._opening:
-            if self._history is None:
-                self._history = self.new_history()
-            return self._history
+        if self._history is None:
+            with self._opening:
+                if self._history is None:
+                    self._history = self.new_history()
+        return self._history
 
     def close(self) -> None:
         """Close the databases."""

@@ -109,6 +109,7 @@ class Journal:
     def _run(self, commit: Commit, index: IndexUpdate | IndexRefresh | None) -> None:
         self.missed.repeat_moves()
         commit = _with_contents_read(commit)
+        history = self.history
         versions: RecordingPlan | None = None
         created: list[str] = []
         temps: list[str] = []
@@ -123,7 +124,7 @@ class Journal:
             temps = self.disk.write_temps(commit.files, sync=not is_shared)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
             # Here, not before the files are written: long ones would displace it from the processor's caches.
-            versions = self.history.prepare(commit.for_history)
+            versions = history.prepare(commit.for_history)
             if is_shared:
                 syncing = _Syncing(self.disk, temps)
                 agreed = self._agree(commit, temps)
@@ -143,7 +144,7 @@ class Journal:
             raise
         sync_error = self._sync(moves, created)
         stamps = {path: self._stamp_of(_where_now(path, commit.moves), before) for path, before in written.items()}
-        is_recorded = self.history.add(versions, stamps, {version.unit: version.number for version in agreed})
+        is_recorded = history.add(versions, stamps, {version.unit: version.number for version in agreed})
         self._finish(commit, index, stamps, is_recorded=is_recorded)
         if agreed:
             self.agreement().record(agreed, stamps)

@@ -109,8 +109,10 @@ class WriteRequest:
 
     def new_file(self, raw: bytes, replaced: File | None) -> NewFile:
         """The file for the commit. `raw` is what `read` returned."""
-        content = self.content if isinstance(self.content, Temp) else [raw]
-        return NewFile(self.target.path, content, replaced, self.mtime_ns, self.mode, self.owner)
+        if not isinstance(self.content, Temp):
+            return NewFile(self.target.path, [raw], replaced, self.mtime_ns, self.mode, self.owner)
+        text = raw if self.appended is None else None
+        return NewFile(self.target.path, self.content, replaced, self.mtime_ns, self.mode, self.owner, text=text)
 
 
 def stale_error(path: str) -> Conflict:
@@ -142,6 +144,7 @@ class CommitResult(NamedTuple):
     # where the typed text was an unchanged older version, nothing.
     draft: int | None = None
     base: Stamp | None = None  # of the version that the text was edited from, if that was found
+    is_in_place: bool = False  # the temporary file of the request has become the file
 
 
 class UnfinishedCommit(OSError):

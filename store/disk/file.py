@@ -69,6 +69,7 @@ class NewFile(NamedTuple):
     # The content follows this number of bytes of `like`, the file that is now at `path`. Where the
     # filesystem can share blocks between files, they are neither read nor written.
     kept_bytes: int = 0
+    text: bytes | None = None  # what a temporary file contains, if the caller has read it
 
 
 def storable_mode(mode: int, present: os.stat_result | None = None) -> int:

@@ -54,7 +54,9 @@ def is_stale(side: Session, main: Session) -> bool:
 
 def control_plane(document: Mapping[str, Any]) -> dict[str, Any]:
     """The members of a document that belong in the sidecar, with the spellings used there."""
-    plane = _renamed({k: v for k, v in document.items() if k not in SESSION_ONLY}, "task_list")
+    plane = {k: v for k, v in document.items() if k not in SESSION_ONLY}
+    if ALIASES["task_list"] in plane:
+        plane = _renamed(plane, "task_list")
     return plane | _without_admission(document)
 
 
@@ -83,13 +85,18 @@ def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
 
 def apply_changes_to_sidecar(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
     """The sidecar with the difference between `old` and `new` session.json applied. All else is kept."""
-    before, after = (_with_empty_maps(_with_task_names(control_plane(document))) for document in (old, new))
-    return splice(side, before, after, aliases=ALIASES)
+    return splice(side, _comparable_plane(old), _comparable_plane(new), aliases=ALIASES)
 
 
-def _with_empty_maps(plane: dict[str, Any]) -> dict[str, Any]:
-    """Treat a map absent from session.json as empty, so that other entries in the sidecar are kept."""
-    return plane | {name: {} for name in ("metadata", "runtime_metadata") if name not in plane}
+def _comparable_plane(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The control plane with the same spellings in all documents.
+
+    A map absent from session.json counts as empty, so that other entries in the sidecar are kept.
+    """
+    plane = _with_task_names(control_plane(document))
+    plane.setdefault("metadata", {})
+    plane.setdefault("runtime_metadata", {})
+    return plane
 
 
 def _with_task_names(plane: dict[str, Any]) -> dict[str, Any]:

@@ -256,6 +256,8 @@ def _is_run_full(state: TextState, step: Step) -> bool:
 
 def _parts_of(file: NewFile) -> Sequence[bytes | memoryview]:
     if isinstance(file.content, Temp):
+        if file.text is not None:
+            return [file.text]
         fd = file.content.fd
         return [os.pread(fd, os.fstat(fd).st_size, 0)]
     assert isinstance(file.content, list | tuple), "an iterator can be consumed only once"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
@@ -150,6 +151,7 @@ class LineagePlace(NamedTuple):
     is_side: bool
 
 
+@lru_cache(maxsize=4096)  # a commit asks for the same two files a dozen times
 def place_of(path: str) -> LineagePlace | None:
     """The lineage of a file; None if its versions are not kept.
 

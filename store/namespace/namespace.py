@@ -18,7 +18,7 @@ from store import layout
 from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
 from store.commit.to_trash import is_worth_keeping, to_trash
-from store.commit.write_request import CommitResult, OnConflict, PutResult, Writer, WriteRequest
+from store.commit.write_request import CommitResult, OnConflict, Writer, WriteRequest
 from store.disk.file import DirEntry, NewFile, Stamp, Temp
 from store.disk.file_io import copy_file
 from store.disk.rejects import Rejects
@@ -164,13 +164,15 @@ class Namespace:
             return CommitResult(False, self.core.disk.stat(target.path))
         if target.kind is PathKind.ATTACHMENT:
             self._commit_attachment(request)
-            return CommitResult(True, self._stat_committed(request, is_changed=True))
+            is_in_place = self._is_in_place(request)
+            return CommitResult(True, self._stat_committed(request, is_in_place=is_in_place), is_in_place=is_in_place)
         raw: bytes | None = None
         try:
             if target.kind is not PathKind.DOCUMENT:  # PutOperation checks this itself
                 self.check_may_write(target)
             raw = request.read(self.core.limit_bytes)
-            result = self._put(request, raw)
+            put = self.put.put if target.kind is PathKind.DOCUMENT else self.dispatcher.put
+            result = put(request, raw)
         except _KEPT_WHEN_REFUSED as error:
             if raw is not None or not isinstance(error, TooLarge):  # a sparse file may be larger than the disk
                 self._keep_rejected(request, raw if raw is not None else request.read(self.core.limit_bytes), error)
@@ -179,8 +181,9 @@ class Namespace:
             self.rejects.clear(target.directory, target.name)
         elif target.kind is PathKind.STATE_TEXT:  # the same text, but mode and time are as on any filesystem
             self._set_known_attributes(request)
-        info = result.merged_info or self._stat_committed(request, is_changed=result.is_changed)
-        return CommitResult(result.is_changed, info, result.draft, result.base)
+        is_in_place = result.is_changed and self._is_in_place(request)
+        info = result.merged_info or self._stat_committed(request, is_in_place=is_in_place)
+        return CommitResult(result.is_changed, info, result.draft, result.base, is_in_place)
 
     def _keep_rejected(
         self, request: WriteRequest, content: bytes | Iterable[bytes], error: StoreError | OSError
@@ -196,20 +199,17 @@ class Namespace:
             name = f"{gone}_{name}"
         self.rejects.store(directory, name, content, error)
 
-    def _put(self, request: WriteRequest, raw: bytes) -> PutResult:
-        if request.target.kind is PathKind.DOCUMENT:
-            return self.put.put(request, raw)
-        return self.dispatcher.put(request, raw)
+    def _is_in_place(self, request: WriteRequest) -> bool:
+        """Whether a commit has renamed the temporary file of its request into place."""
+        return isinstance(request.content, Temp) and self.core.disk.stat(request.content.path) is None
 
-    def _stat_committed(self, request: WriteRequest, *, is_changed: bool) -> os.stat_result | None:
+    def _stat_committed(self, request: WriteRequest, *, is_in_place: bool) -> os.stat_result | None:
         """The file that this request committed, though another writer may have replaced it since.
 
         It is the base of the writer's next save: the other writer's version must not be.
         """
-        content = request.content
-        is_renamed = isinstance(content, Temp) and self.core.disk.stat(content.path) is None
-        if is_changed and is_renamed and isinstance(content, Temp):
-            return os.fstat(content.fd)
+        if is_in_place and isinstance(request.content, Temp):
+            return os.fstat(request.content.fd)
         return self.core.disk.stat(request.target.path)
 
     def _commit_attachment(self, request: WriteRequest) -> None:

@@ -31,7 +31,7 @@ from store.history.versions import lineage_path
 from store.model.timestamp import Timestamp
 from store.path_kinds import PathKind
 from store.sessions.base_of_save import Candidate, Decision, decide
-from store.sessions.save_candidates import CandidateSearch, text_of
+from store.sessions.save_candidates import CandidateSearch, had_only, text_of
 
 log = logging.getLogger("grovefs.store")
 
@@ -57,9 +57,17 @@ class Merging:
         """
         return request.base_text is not None or self.core.history.is_on
 
-    def resolve(self, request: WriteRequest, typed: Document, current: File) -> Resolution:
-        """Decide what is stored of a document. Raises Conflict, or MergeConflict with the values of both sides."""
+    def resolve(
+        self, request: WriteRequest, typed: Document, current: File, main_updated_at: Timestamp | None
+    ) -> Resolution:
+        """Decide what is stored of a document. Raises Conflict, or MergeConflict with the values of both sides.
+
+        `main_updated_at` is that of the session.json on disk.
+        """
         said_ns = typed.record.updated_at.ns
+        is_main = request.target.name == layout.SESSION
+        if is_main and main_updated_at is not None and main_updated_at.ns == said_ns and had_only(request, current):
+            return Resolution(typed.raw, base=current.stamp)
         with _refusing(request):
             past = self.core.agreement.past_texts
             search = CandidateSearch(self.core.history, request, typed.raw, said_ns, current, past)

@@ -41,6 +41,7 @@ class _Committed(NamedTuple):
     pair: DocumentPair
     main: dict[str, Any] | None
     row: CatalogRow | None  # None unless it was made from this very version
+    updated_at: Timestamp | None  # of session.json
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class PutOperation:
         pair, path = committed.pair, request.target.path
         current = pair.main if request.target.name == layout.SESSION else pair.side
         assert current is not None
-        resolution = self.merging.resolve(request, typed, current)
+        resolution = self.merging.resolve(request, typed, current, committed.updated_at)
         if resolution.raw is None:
             return PutResult(False, self.merging.keep_draft(request, typed.raw))
         if not resolution.is_merged:
@@ -138,9 +139,9 @@ class PutOperation:
 
     def _check_sidecar(self, request: WriteRequest, committed: _Committed, new: Document) -> None:
         """A change of session.json is applied to the sidecar, and must not undo what others changed there."""
-        pair, old, _ = committed
-        if request.target.name == layout.SESSION and old is not None and pair.side is not None:
-            self.merging.check_sidecar(request, old, new.data, pair.side)
+        old, side = committed.main, committed.pair.side
+        if request.target.name == layout.SESSION and old is not None and side is not None:
+            self.merging.check_sidecar(request, old, new.data, side)
 
     def _reject(self, request: WriteRequest, committed: _Committed, document: Document) -> None:
         """Without merging: reject what is not based on the current version, or is older."""
@@ -148,7 +149,7 @@ class PutOperation:
             return
         _reject_stale(request, committed.pair)
         try:
-            _reject_older(document, committed.main, committed.pair.location)
+            _reject_older(document, committed)
         except Conflict:
             if not request.unlinked_first or not self.merging.is_restore(request, document):
                 raise
@@ -174,18 +175,20 @@ class PutOperation:
     def _committed(self, pair: DocumentPair) -> _Committed:
         """Parse the current version. One that is indexed was validated before."""
         if pair.main is None:
-            return _Committed(pair, None, None)
+            return _Committed(pair, None, None, None)
         row = self.core.index.find(pair.location)
         if row is not None and row.version == pair.version:
-            return _Committed(pair, json_text.parse_known(pair.main.data), row)
+            main = json_text.parse_known(pair.main.data)
+            return _Committed(pair, main, row, Timestamp(main["updated_at"]))
         try:
-            return _Committed(pair, parse_to_index(pair.main.data, pair.location.path(layout.SESSION)).data, None)
+            document = parse_to_index(pair.main.data, pair.location.path(layout.SESSION))
         except InvalidContent:
-            return _Committed(pair, None, None)
+            return _Committed(pair, None, None, None)
+        return _Committed(pair, document.data, None, document.record.updated_at)
 
     def _put_main(self, request: WriteRequest, committed: _Committed, main: Document) -> None:
         """Commit session.json, and carry what changed in it into the sidecar."""
-        pair, old, row = committed
+        pair, old, row, _ = committed
         old_side = _readable_side(pair)
         is_stale = _is_stale_side(old_side, committed, main)
         raw_side = (
@@ -210,15 +213,15 @@ class PutOperation:
 
         The index gets its members, unless it is older than session.json and so is not read.
         """
-        if pair.main is not None and _is_older(side.data, self._committed(pair).main):
+        if pair.main is not None and _is_older(side.record.updated_at, self._committed(pair).updated_at):
             self.commits.commit_ignored_sidecar(request, side, pair.side)
         else:
             row = self.commits.fresh_row(pair.location)
             self.commits.commit_sidecar(pair.location, side, pair.side, row, request)
 
 
-def _is_older(side: Any, main: dict[str, Any] | None) -> bool:
-    return main is not None and Timestamp(side["updated_at"]).ns < Timestamp(main["updated_at"]).ns
+def _is_older(one: Timestamp, other: Timestamp | None) -> bool:
+    return other is not None and one.ns < other.ns
 
 
 def _readable_side(pair: DocumentPair) -> dict[str, Any] | None:
@@ -237,21 +240,22 @@ def _is_stale_side(side: dict[str, Any] | None, committed: _Committed, new: Docu
     if side is None:
         return False
     try:
-        return _is_older(side, committed.main) and _is_older(side, new.data)
+        updated_at = Timestamp(side["updated_at"])
     except (KeyError, TypeError, ValueError):
         return False
+    return _is_older(updated_at, committed.updated_at) and _is_older(updated_at, new.record.updated_at)
 
 
 def _new_side(
     request: WriteRequest, committed: _Committed, main: Document, side: dict[str, Any] | None
 ) -> bytes | None:
     """The sidecar after this put; None leaves it unchanged."""
-    pair, old, _ = committed
+    pair, old, _, updated_at = committed
     if pair.side is None:
         adds_missing = request.add_missing or pair.main is not None
         return sidecar.sidecar_of(main.raw, main.data) if adds_missing else None
     # Going back in time is a restore: session.json and sidecar are then restored separately.
-    if side is None or old is None or main.record.updated_at.ns < Timestamp(old["updated_at"]).ns:
+    if side is None or old is None or _is_older(main.record.updated_at, updated_at):
         return None
     try:
         raw = sidecar.apply_changes_to_sidecar(pair.side.data, old, main.data)
@@ -270,10 +274,8 @@ def _reject_stale(request: WriteRequest, pair: DocumentPair) -> None:
         raise stale_error(request.target.path)
 
 
-def _reject_older(document: Document, committed: dict[str, Any] | None, location: Location) -> None:
-    if committed is None:
-        return
-    ours, theirs = document.record.updated_at, Timestamp(committed["updated_at"])
-    if ours.ns < theirs.ns:
-        path = location.path(layout.SESSION)
+def _reject_older(document: Document, committed: _Committed) -> None:
+    ours, theirs = document.record.updated_at, committed.updated_at
+    if _is_older(ours, theirs):
+        path = committed.pair.location.path(layout.SESSION)
         raise Conflict(f"updated_at is {ours}, but {path} has {theirs}: the newer version is kept")

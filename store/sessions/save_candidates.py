@@ -190,6 +190,17 @@ class CandidateSearch:
             yield from (self._draft(draft) for draft in drafts if draft.uid == writer.author.uid)
 
 
+def had_only(request: WriteRequest, current: File) -> bool:
+    """Whether the writer is known to have had the present version, and no other.
+
+    If its text says the same updated_at, no other version can be the base: nothing has to be looked up.
+    """
+    writer = request.writer
+    if writer is None or request.base_text is not None or writer.last_draft is not None:
+        return False
+    return writer.is_truncated and writer.opened == (current.stamp,)
+
+
 def text_of(history: History, version: SavedVersion, name: str) -> bytes:
     """The bytes of one document of a version."""
     texts = history.read(version)

@@ -78,7 +78,12 @@ def test_a_process_read_a_moment_ago_is_read_again_from_one_file(monkeypatch: py
     """exec(2) may have changed its name, and nothing else."""
     reads: list[str] = []
     read = callers._read
-    monkeypatch.setattr(callers, "_read", lambda path: [reads.append(path), read(path)][1])
+
+    def counted(path: str) -> bytes:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(callers, "_read", counted)
     program = "import sys; print(flush=True); sys.stdin.readline(); open('/proc/self/comm', 'w').write('other')\n"
     program += "print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

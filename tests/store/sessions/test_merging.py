@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from store.commit.write_request import CommitResult, Writer, WriteRequest
 from store.disk.file import Stamp
 from store.disk.rejects import REASON, REJECTED
 from store.history.authors import Author
+from store.history.history import History
+from store.history.versions import SavedVersion
 from store.namespace.moves import RenameRequest
 from store.path_kinds import PathInfo, classify_path
 from tests.builders import make_document, make_session, read_json
@@ -487,3 +489,26 @@ def test_a_state_document_by_an_unknown_writer_has_its_base_checked(store: Store
     assert store.names.commit(WriteRequest(place, b'{"a": 2}', base, "merge", writer=writer)).is_changed
     with pytest.raises(Conflict):
         store.names.commit(WriteRequest(place, b'{"a": 3}', base, "merge", writer=writer))
+
+
+def test_edit_of_the_only_version_a_program_had_needs_no_older_versions(
+    filled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most saves are of this kind. A program that also had another version, or says another time, is looked up."""
+    looked_up: list[str] = []
+    find = History._of
+
+    def counted(self: History, path: str | Location, where: str, bindings: Sequence[int]) -> list[SavedVersion]:
+        looked_up.append(where)
+        return find(self, path, where, bindings)
+
+    monkeypatch.setattr(History, "_of", counted)
+    program, other = Program(filled), Program(filled, pid=200)
+    raw = program.read()
+    assert program.write(raw.replace(b"Before", b"Once")).base is not None
+    assert program.write(raw.replace(b"Before", b"Twice")).is_changed
+    assert looked_up == []
+    other.opened = [Stamp(1, 2, 3, 4)]
+    other.write(other.read().replace(b"Twice", b"Thrice"))
+    assert looked_up
+    assert read_json(filled.home / MAIN.path)["title"] == "Thrice"
