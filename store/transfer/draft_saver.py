@@ -56,8 +56,11 @@ class DraftSaver:
     commits: Commits
 
     @repeats
-    def save(self, draft: SessionDraft, *, dry_run: bool, overwrite: bool) -> ImportOutcome:
-        """Save a draft if it is new or has changed. Raises if the saved session could not be loaded."""
+    def save(self, draft: SessionDraft, *, dry_run: bool, overwrite: bool, was_imported: bool = False) -> ImportOutcome:
+        """Save a draft if it is new or has changed. Raises if the saved session could not be loaded.
+
+        `was_imported`: the session here is known to be this one, also if it has lost its receipt.
+        """
         if not dry_run:
             self.core.check_writable()
         main, side = self._checked(draft)
@@ -65,7 +68,11 @@ class DraftSaver:
         with self.core.locked(draft.location):
             pair = self.core.read(draft.location)
             known = load_receipt(self.core.disk, draft.location)
-            decision = self._decide(draft, main.raw, receipt, known, pair, overwrite=overwrite)
+            if known is None and pair.main is not None:
+                is_same = pair.main.data == main.raw
+                decision = _decide_without_receipt(is_same=is_same, was_imported=was_imported, overwrite=overwrite)
+            else:
+                decision = self._decide(draft, main.raw, receipt, known, pair, overwrite=overwrite)
             if decision.state in ("new", "updated") and not dry_run:
                 full = self._with_digests(draft, main, receipt)
                 prepared = draft.messages.prepared if draft.messages is not None else None
@@ -117,9 +124,7 @@ class DraftSaver:
             added = {file.name: receipt.files[file.name] for file in draft.files}
             foreign = self.changed(draft.location, added, absent_ok=True)
             return _Decision("kept", f"{foreign} already exists here") if foreign else _Decision("new")
-        if known is None:
-            same = pair.main.data == main
-            return _Decision("unchanged") if same else _Decision("kept", "another session with this id exists here")
+        assert known is not None
         if not known.is_from(receipt):
             return _Decision("kept", f"the session with this id was imported from {known.format} {known.source_id}")
         if overwrite:
@@ -250,6 +255,17 @@ class DraftSaver:
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
         return NewFile(path, parts, self.core.disk.read(path))
+
+
+def _decide_without_receipt(*, is_same: bool, was_imported: bool, overwrite: bool) -> _Decision:
+    if is_same:
+        return _Decision("unchanged")
+    if not was_imported:
+        return _Decision("kept", "another session with this id exists here")
+    if overwrite:
+        return _Decision("updated")
+    lost = f"its {layout.RECEIPT} is missing or damaged, so the source cannot be merged"
+    return _Decision("kept", f"{lost}; --overwrite takes the source's version, and the history keeps this one")
 
 
 def qualified_id(draft: SessionDraft) -> str:

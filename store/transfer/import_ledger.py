@@ -67,6 +67,10 @@ class ImportLedger:
         found = (self._entries.get(Location(root, location.child)) for root in self._former_roots(location.root))
         return any(entry is not None and entry[:2] == (format, source_id) for entry in found)
 
+    def is_at(self, location: Location, format: str, source_id: str) -> bool:
+        """Whether this session of this source was imported to this place, and neither deleted nor renamed since."""
+        return self._entries.get(location) == LedgerEntry(format, source_id)
+
     def was_trashed(self, location: Location, format: str, source_id: str) -> bool:
         """Whether a session that the ledger lacks is in the trash: an import was killed, and then it was deleted."""
         root = Location(location.root).dir

@@ -356,7 +356,11 @@ class Imports:
         if not run.options.deleted and self._was_deleted(draft, run.ledger):
             return ImportOutcome(draft.location, "deleted", draft.path)
         try:
-            outcome = self.save_draft(draft, dry_run=run.options.dry_run, overwrite=run.options.overwrite)
+            is_known = run.ledger.is_at(draft.location, draft.format, qualified_id(draft))
+            options = run.options
+            outcome = self._saver.save(
+                draft, dry_run=options.dry_run, overwrite=options.overwrite, was_imported=is_known
+            )
             if outcome.state != "kept":
                 run.ledger.add(draft.location, draft.format, qualified_id(draft))
             return outcome

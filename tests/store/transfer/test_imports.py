@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,6 +176,27 @@ def test_unrelated_session_with_the_same_id_is_not_overwritten(store: Store, cla
     summary = store.imports.run(str(claude))
     assert summary.counts["kept"] == 1
     assert store.get_document(CLAUDE_ID, "session.json") == before
+
+
+def test_session_that_lost_its_receipt_is_said_to_and_can_be_connected_again(store: Store, claude: Path) -> None:
+    """`rm -r` of a pinned session takes the receipt before it fails."""
+    store.imports.run(str(claude))
+    session = store.load(CLAUDE_ID)
+    assert session is not None
+    session.title = "mine"
+    store.save(session)
+    (store.home / f"sessions/{CLAUDE_ID}/.import.json").unlink()
+    grow(claude)
+    found: list[Any] = []
+    store.imports.run(str(claude), report=found.append)
+    (reason,) = (item.reason for item in found if isinstance(item, ImportOutcome) and item.state == "kept")
+    assert reason is not None
+    assert reason.startswith("its .import.json is missing or damaged")
+    assert store.imports.run(str(claude), overwrite=True).counts["updated"] == 1
+    again = store.load(CLAUDE_ID)
+    assert again is not None
+    assert len(again.messages) > len(session.messages)
+    assert store.imports.run(str(claude)).counts["kept"] == 0
 
 
 def test_invalid_lines_are_reported_and_kept(store: Store, claude: Path) -> None:
