@@ -7,12 +7,13 @@ import os
 import shutil
 import statistics
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from benchmarks.agent_logs import LogWriter
-from benchmarks.contenders import Native, Place
+from benchmarks.contenders import Native, Place, Wakeups, switches
 from benchmarks.importing import ImportScale, measure_import
 from benchmarks.mount import Settings, smaller
 from benchmarks.reads import READS, Failed, Proof, Subject, lines_in_any_order, tree_proof
@@ -263,3 +264,38 @@ def test_workloads_are_selected_by_prefix() -> None:
     assert [write.name for write in settings.writes] == ["edit in place"]
     assert settings.runs == 2 * 6 * 2 + 2 * 5 * 2 + 1 * 6 * 3
     assert smaller(settings, None).runs == 2 * 3 * 2 + 0 + 1 * 3 * 3
+
+
+# -- wake-ups --------------------------------------------------------------------------------------------
+
+
+def test_wakeups_of_ended_threads_are_not_subtracted() -> None:
+    """A thread that ended with 905 switches made the difference of two sums negative."""
+    counted = Wakeups({1: 5, 2: 900})
+    counted.note({1: 7, 2: 905})
+    counted.note({1: 8})
+    counted.note({1: 8, 3: 2})
+    assert counted.total == 2 + 5 + 1 + 2
+
+
+def test_wakeups_of_a_real_thread_are_counted_after_it_ended() -> None:
+    begin, end = threading.Event(), threading.Event()
+    waits = [threading.Event() for _ in range(50)]
+
+    def work() -> None:
+        begin.wait()
+        for wait in waits:
+            wait.wait(0.001)
+        end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    counted = Wakeups(switches(os.getpid()))
+    begin.set()
+    while switches(os.getpid()).get(thread.native_id or 0, 0) < len(waits):
+        assert thread.is_alive()
+    counted.note(switches(os.getpid()))
+    end.set()
+    thread.join()
+    counted.note(switches(os.getpid()))
+    assert counted.total >= len(waits) // 2

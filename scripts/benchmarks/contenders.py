@@ -235,8 +235,43 @@ def status_bytes(pid: int, name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def wakeups(pid: int) -> int:
-    """Number of voluntary context switches of all threads of a process so far."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
-    lines = [line for text in texts for line in text.splitlines() if line.startswith("voluntary_ctxt_switches:")]
-    return sum(int(line.split()[1]) for line in lines)
+SAMPLE_S = 0.05  # more often than threads end
+
+
+class Wakeups:
+    """Counts the voluntary context switches of a process.
+
+    The kernel counts them for each thread and forgets those of a thread that has ended. So the threads are looked at
+    often, and what each of them did since the last look is added up.
+    """
+
+    def __init__(self, counts: dict[int, int]) -> None:
+        self._last = counts
+        self.total = 0
+
+    def note(self, counts: dict[int, int]) -> None:
+        """The present counts, by thread. A thread that is new has done all of its own since the last look."""
+        self.total += sum(count - self._last.get(thread, 0) for thread, count in counts.items())
+        self._last = counts
+
+
+def wakeups_during(pid: int, duration_s: float) -> int:
+    """Number of voluntary context switches of all threads of a process from now on, for this long."""
+    counted = Wakeups(switches(pid))
+    ends = time.monotonic() + duration_s
+    while time.monotonic() < ends:
+        time.sleep(SAMPLE_S)
+        counted.note(switches(pid))
+    return counted.total
+
+
+def switches(pid: int) -> dict[int, int]:
+    """Voluntary context switches so far of each thread of a process."""
+    found: dict[int, int] = {}
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            lines = (path / "status").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        found[int(path.name)] = next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
+    return found

@@ -21,7 +21,7 @@ from rich.progress import Progress, TaskID
 
 from store import Store
 
-from .contenders import CONTENDERS, Contender, GroveFS, Place, wakeups
+from .contenders import CONTENDERS, Contender, GroveFS, Place, wakeups_during
 from .machine import DURABILITY, MB, machine_of, undisturbed
 from .reads import BIG, CAT, READS, Failed, Read, Subject
 from .results import Fact, Report, Row, Samples, line_of, row_of
@@ -304,9 +304,8 @@ class Bench:
     def _idle(self, contender: Contender) -> list[Fact]:
         assert contender.pid is not None
         time.sleep(min(3.0, self.settings.idle_s))  # let deferred work finish
-        woken, cpu_s = wakeups(contender.pid), contender.cpu_s()
-        time.sleep(self.settings.idle_s)
-        per_s = (wakeups(contender.pid) - woken) / self.settings.idle_s
+        cpu_s = contender.cpu_s()
+        per_s = wakeups_during(contender.pid, self.settings.idle_s) / self.settings.idle_s
         used = (contender.cpu_s() - cpu_s) / self.settings.idle_s * 100
         return [
             Fact(f"{contender.name}: wake-ups when idle", per_s, "per second", WAKEUPS),
