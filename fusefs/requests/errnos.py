@@ -82,6 +82,14 @@ def spawn_guarded(what: str, work: Callable[[], Awaitable[object]]) -> None:
     trio.lowlevel.spawn_system_task(guard)
 
 
+def call_guarded(what: str, work: Callable[[], object]) -> None:
+    """Call a function between requests. An unexpected exception is logged and does not end the mount."""
+    try:
+        work()
+    except Exception:
+        log.exception("%s failed", what)
+
+
 def _guard(name: str, handler: Handler, *, is_request: bool) -> Handler:
     @functools.wraps(handler)
     async def guard(operations: Any, *arguments: Any) -> Any:

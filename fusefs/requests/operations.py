@@ -84,7 +84,7 @@ class Operations(pyfuse3.Operations):
         self.watches = DirectoryWatches(store.home)
         self.callers = Callers()
         self.threads = Threads()
-        self.read_ahead = ReadAhead(store.home, self.threads, self._count_opens)
+        self.read_ahead = ReadAhead(store.home, self.threads, self._count_opens, self._list_ahead)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
@@ -237,11 +237,15 @@ class Operations(pyfuse3.Operations):
         return self._handles.add_listing(node, listing, self.callers.find(ctx.pid, ctx.uid).pid)
 
     async def _list(self, node: Node, reader: Reader | None) -> Listing:
-        is_large = node.path_info is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
-        if node.listing is not None or not is_large:
+        if node.listing is not None or not _is_large_dir(node):
             return self.tree.listing(node)
         changes = node.changes
         return self.tree.cache_listing(node, await self.threads.run(lambda: self.tree.scan(node, reader)), changes)
+
+    def _list_ahead(self, node: Node) -> None:
+        """List a directory before it is read, if that does not keep other requests waiting."""
+        if not _is_large_dir(node):
+            self.tree.listing(node)
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         if fh & NODE_HANDLE:
@@ -259,7 +263,7 @@ class Operations(pyfuse3.Operations):
     async def _read_cached_dir(self, directory: Node, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Read a directory that the kernel opened by itself, and whose listing it will cache."""
         lister = self.tree.fast.lister()
-        if directory.listing is None:
+        if start_id == 0:
             self.read_ahead.directory_read(directory)
         self.listings.will_read(directory)
         listing = self.listings.begun(directory, start_id) or await self._list(directory, None)
@@ -268,6 +272,8 @@ class Operations(pyfuse3.Operations):
         position_after = partial(self.listings.position_after, listing)
         if not self._reply_names(directory, listing, self.listings.index_of(start_id), position_after, hidden, token):
             self.listings.keep(directory, listing)
+        if start_id == 0:
+            self.read_ahead.directory_listed(directory, listing)
 
     def _reply_names(
         self,
@@ -534,6 +540,11 @@ class Operations(pyfuse3.Operations):
             node = node.children.get(name) if node is not None else None
         if node is not None:
             node.invalidate_listing()
+
+
+def _is_large_dir(node: Node) -> bool:
+    """Whether listing a directory takes so long that other requests should not wait for it."""
+    return node.path_info is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
 
 
 def _file_info(opened: OpenReply) -> FileInfo:

@@ -1,14 +1,20 @@
 """Read-ahead: while a program walks a tree, read the directories that it will come to next.
 
 find, grep and rsync go through the subdirectories of a directory in the order of its listing, tar in the
-order of their inode numbers. Without help each directory waits for the disk in turn. A worker thread
-reads ahead into the kernel's caches, in C, without the interpreter's lock: the directories and those
-below them, such as child sessions, up to a limit. Nothing it reads is used
-here, so it cannot make anything stale.
+order of their inode numbers. Each of them goes down into a directory before it reads the next one.
+
+Two things are done ahead. Without help each directory waits for the disk in turn: a worker thread
+reads into the kernel's caches, in C, without the interpreter's lock, the directories and those
+below them, such as child sessions, up to a limit. Nothing it reads is used here.
+
+And a program waits while a directory is listed, then the mount waits while the program processes the
+names. So the mount lists the very next directory meanwhile. The listing is one like any other:
+the directory is watched, and every change drops it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -21,6 +27,9 @@ from fusefs.requests.errnos import spawn_guarded
 from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
 from fusefs.tree.nodes import Listing, Node
+from store.errors import StoreError
+
+log = logging.getLogger("grovefs.mount")
 
 WINDOW = 64  # directories per turn
 MIN_NAMES = 16  # in a smaller directory there is little to gain
@@ -49,6 +58,11 @@ class _Order:
         first, self._reached = max(place + 1, self._reached), place + 1 + WINDOW
         return self._names[first : self._reached]
 
+    def after(self, name: str) -> list[str]:
+        """The names that may come right after this one."""
+        place = self._places.get(name)
+        return [] if place is None else self._names[place + 1 : place + 1 + MAX_STEP]
+
 
 class _Walk:
     """A directory whose subdirectories are being read."""
@@ -57,11 +71,19 @@ class _Walk:
         self.listing = listing
         known = directory.children
         numbers = {name: known[name].shown_inode or known[name].inode for name in listing.names if name in known}
-        self.orders = [_Order(listing.names), _Order(sorted(numbers, key=numbers.__getitem__))]
+        self._orders = [_Order(listing.names), _Order(sorted(numbers, key=numbers.__getitem__))]
+        self._order = self._orders[0]  # the one that the program follows
 
     def next_names(self, name: str) -> list[str]:
-        found = [order.next_names(name) for order in self.orders]
-        return next((names for names in found if names is not None), [])
+        found = [(order, order.next_names(name)) for order in self._orders]
+        for order, names in found:
+            if names is not None:
+                self._order = order
+                return names
+        return []
+
+    def after(self, name: str) -> list[str]:
+        return self._order.after(name)
 
 
 @dataclass
@@ -69,8 +91,15 @@ class ReadAhead:
     home: Path
     threads: Threads
     count_opens: Callable[[], int]  # files opened so far
+    list_directory: Callable[[Node], object]  # lists a directory that is not large; the listing is cached
     _walks: dict[int, _Walk] = field(default_factory=dict)  # by node of the directory
     _opens: int = 0
+    # Nodes of directories, in order: read lately, and expected to be read next.
+    _recent: dict[int, None] = field(default_factory=dict)
+    _expected: dict[int, None] = field(default_factory=dict)
+    _next: Node | None = None  # to be listed as soon as there is time
+
+    # -- the kernel's caches ---------------------------------------------------------------------
 
     def directory_read(self, directory: Node) -> None:
         """A program reads this directory for the first time. Read ahead if it is the next one of a walk."""
@@ -98,6 +127,57 @@ class ReadAhead:
         assert EXTENSION is not None
         work = partial(EXTENSION.prefetch, os.fsencode(self.home), paths, reads_files)
         spawn_guarded("reading ahead", partial(self.threads.run, work))
+
+    # -- the next listing ------------------------------------------------------------------------
+
+    def directory_listed(self, directory: Node, listing: Listing) -> None:
+        """A program got the names in this directory. If it walks a tree, choose the directory that comes next."""
+        parent = directory.parent
+        is_walk = directory.inode in self._expected or (parent is not None and parent.inode in self._recent)
+        self._expected.pop(directory.inode, None)
+        _note(self._recent, directory.inode)
+        if is_walk and _IS_ENABLED:
+            self._next = self._next_directory(directory, listing)
+
+    def _next_directory(self, directory: Node, listing: Listing) -> Node | None:
+        """The first subdirectory, or the one after this directory, or after one of those around it."""
+        found = _first_unread(directory, listing.names)
+        node = directory
+        while found is None and node.parent is not None and node.parent.listing is not None:
+            found = _first_unread(node.parent, self._after(node.parent, node.parent.listing, node.name))
+            node = node.parent
+        return found
+
+    def _after(self, parent: Node, listing: Listing, name: str) -> list[str]:
+        walk = self._walks.get(parent.inode)
+        if walk is not None and walk.listing is listing:
+            return walk.after(name)
+        return _Order(listing.names).after(name) if len(listing.names) < MIN_NAMES else []
+
+    def list_next(self) -> None:
+        """List the chosen directory. Called when an answer was sent: its program is busy with it."""
+        node, self._next = self._next, None
+        if node is None or node.listing is not None or not node.is_watched:
+            return
+        _note(self._expected, node.inode)
+        try:
+            self.list_directory(node)
+        except (StoreError, OSError) as error:  # removed or unreadable: a request for it will report that
+            log.debug("not listed ahead: %s: %s", node.path, error)
+
+
+def _note(nodes: dict[int, None], inode: int) -> None:
+    """Remember a node as the last one; the oldest is forgotten."""
+    nodes.pop(inode, None)
+    nodes[inode] = None
+    if len(nodes) > _MAX_WALKS:
+        del nodes[next(iter(nodes))]
+
+
+def _first_unread(parent: Node, names: Iterable[str]) -> Node | None:
+    """The first of these names that is a directory without a listing."""
+    nodes = (parent.children.get(name) for name in names)
+    return next((node for node in nodes if node is not None and node.is_dir and node.listing is None), None)
 
 
 def _is_unread(parent: Node, listing: Listing, name: str) -> bool:

@@ -19,7 +19,7 @@ import logging
 import select
 import time
 from collections import deque
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ import pyfuse3
 import trio
 from trio.lowlevel import Abort, Task
 
+from fusefs.requests.errnos import call_guarded
 from fusefs.switches import enabled
 
 log = logging.getLogger("grovefs.mount")
@@ -51,7 +52,8 @@ _DONE = _Done()
 class RequestLock(trio.abc.Instrument):
     """The lock of pyfuse3's reader tasks, and their wait for the next request."""
 
-    def __init__(self) -> None:
+    def __init__(self, when_idle: Callable[[], None] = lambda: None) -> None:
+        self._when_idle = when_idle  # called after each answer, before the wait for the next request
         self._holder: Task | None = None
         self._parked: deque[Task] = deque()
         self._is_waiting = False  # the holder is in trio's own wait
@@ -96,6 +98,7 @@ class RequestLock(trio.abc.Instrument):
     # -- the wait --------------------------------------------------------------------------------------
 
     def wait_readable(self, fd: int) -> Awaitable[None]:
+        call_guarded("work between requests", self._when_idle)
         # Poll only if another reader is parked: pyfuse3 starts one if it has none, and that one
         # must run first.
         may_poll = self._parked and time.monotonic() < self._turn_ends
@@ -113,14 +116,17 @@ class RequestLock(trio.abc.Instrument):
         self._turn_ends = now + (BUSY_TURN_S if now < self._busy_until else TURN_S)
 
 
-def install() -> list[trio.abc.Instrument]:
-    """Install the loop before pyfuse3.init. Returns the instruments for trio.run."""
+def install(when_idle: Callable[[], None] = lambda: None) -> list[trio.abc.Instrument]:
+    """Install the loop before pyfuse3.init. Returns the instruments for trio.run.
+
+    `when_idle` is called after each answer. It must be short: the next request may wait for it.
+    """
     if not enabled("loop"):
         return []
     if getattr(pyfuse3, "trio", None) is not trio:
         log.warning("this version of pyfuse3 is not supported by the fast request loop; using its own, slower loop")
         return []
-    reader = RequestLock()
+    reader = RequestLock(when_idle)
     lowlevel = SimpleNamespace(
         wait_readable=reader.wait_readable,
         current_task=trio.lowlevel.current_task,

@@ -11,8 +11,10 @@ import pyfuse3
 import pytest
 import trio
 
+from fusefs.fast import NODE_HANDLE
 from fusefs.requests import operations
 from fusefs.requests.attributes import BEFORE_OPEN_S, UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
+from fusefs.tree.nodes import Node
 from store import Message, Store
 from store.namespace.namespace import Namespace
 from tests.builders import make_session
@@ -149,6 +151,65 @@ async def test_readdir_returns_every_name_and_counts_lookups(
     assert await mount.inode(DOCUMENT) == document
     await mount.operations.fsyncdir(fh, False)
     await mount.operations.releasedir(fh)
+
+
+async def read_dir(mount: HandlerMount, path: str, replies: list[tuple[str, int]]) -> list[str]:
+    """The names in a directory that the kernel opened by itself, as it reads them."""
+    replies.clear()
+    await mount.operations.readdir(NODE_HANDLE | await mount.inode(path), 0, room_for(1000))
+    return [name for name, _ in replies]
+
+
+async def walk_into(mount: HandlerMount, replies: list[tuple[str, int]]) -> Node:
+    """Read sessions/ and its first directory, so that the next one is listed ahead. Returns that one."""
+    for name in ("a-one", "a-two"):
+        (mount.store.home / f"sessions/root/{name}").mkdir()
+    for path in ("sessions", "sessions/root"):
+        await read_dir(mount, path, replies)
+    node = mount.tree.nodes.get(await mount.inode("sessions/root/a-one"))
+    assert node.listing is None
+    mount.operations.read_ahead.list_next()
+    assert node.listing is not None
+    return node
+
+
+@in_trio
+async def test_listing_made_ahead_shows_what_was_created_since_through_the_mount(
+    mount: HandlerMount, replies: list[tuple[str, int]]
+) -> None:
+    await walk_into(mount, replies)
+    await mount.add("sessions/root/a-one/note.txt", b"text")
+    assert await read_dir(mount, "sessions/root/a-one", replies) == ["note.txt"]
+    await mount.unlink("sessions/root/a-one/note.txt")
+    assert await read_dir(mount, "sessions/root/a-one", replies) == []
+
+
+@in_trio
+async def test_listing_made_ahead_is_dropped_after_a_change_on_disk(
+    mount: HandlerMount, replies: list[tuple[str, int]]
+) -> None:
+    """The directory was watched before it was listed, so no change is missed."""
+    node = await walk_into(mount, replies)
+    (mount.store.home / "sessions/root/a-one/note.txt").write_text("text")
+    with trio.fail_after(20):
+        while node.listing is not None:
+            await mount.operations.follow()
+            await trio.sleep(0.01)
+    assert await read_dir(mount, "sessions/root/a-one", replies) == ["note.txt"]
+
+
+@in_trio
+async def test_directory_removed_after_it_was_chosen_is_not_listed_ahead(
+    mount: HandlerMount, replies: list[tuple[str, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await walk_into(mount, replies)
+    await read_dir(mount, "sessions/root/a-one", replies)
+    (mount.store.home / "sessions/root/a-two").rmdir()
+    (mount.store.home / "sessions/root/a-two").symlink_to("a-one")
+    mount.operations.read_ahead.list_next()
+    assert node.parent is not None
+    assert node.parent.children["a-two"].listing is None
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @in_trio

@@ -41,8 +41,8 @@ def directory(tmp_path: Path) -> Node:
     return parent
 
 
-def ahead(tmp_path: Path) -> ReadAhead:
-    return ReadAhead(tmp_path, Threads(), lambda: 0)
+def ahead(tmp_path: Path, list_directory: Callable[[Node], object] = lambda node: None) -> ReadAhead:
+    return ReadAhead(tmp_path, Threads(), lambda: 0, list_directory)
 
 
 @pytest.mark.parametrize("by", ["name", "inode"])
@@ -71,6 +71,108 @@ def test_a_new_directory_is_not_in_the_listing(tmp_path: Path, started: list[str
     for name in (NAMES[0], "new", NAMES[1]):
         reader.directory_read(parent.children[name])
     assert started == []
+
+
+# -- the next listing ------------------------------------------------------------------------------
+
+
+def tree(tmp_path: Path, text: str) -> dict[str, Node]:
+    """Watched directories by path; their inode numbers are in the reverse order of their names."""
+    info = tmp_path.stat()
+    nodes: dict[str, Node] = {"": Node(1, None, "", "", None, info=info)}
+    for number, path in enumerate(reversed(text.split()), 100):
+        nodes[path] = Node(number, None, path.rpartition("/")[2], path, None, info=info, is_watched=True)
+    for path in text.split():
+        node, parent = nodes[path], nodes[path.rpartition("/")[0]]
+        node.parent = parent
+        parent.add_child(node.name, node)
+    return nodes
+
+
+def walk(reader: ReadAhead, nodes: dict[str, Node], paths: list[str]) -> None:
+    """Read directories as the mount does: list one unless it is listed, answer, use the time until the next."""
+    for path in paths:
+        node = nodes[path]
+        if node.listing is None:
+            list_names(node)
+        assert node.listing is not None
+        reader.directory_read(node)
+        reader.directory_listed(node, node.listing)
+        reader.list_next()
+
+
+def list_names(node: Node) -> None:
+    node.listing = Listing(sorted(node.children))
+
+
+TREE = "s s/a s/a/children s/a/children/x s/a/children/y s/b s/c s/c/files t"
+
+
+def test_the_next_directory_of_a_walk_is_listed(tmp_path: Path) -> None:
+    """Down into a directory first, then the one after it, then the one after its parent."""
+    listed: list[str] = []
+
+    def list_directory(node: Node) -> None:
+        listed.append(node.path)
+        list_names(node)
+
+    nodes = tree(tmp_path, TREE)
+    list_names(nodes[""])
+    walk(ahead(tmp_path, list_directory), nodes, TREE.split()[:-1])
+    # The walk is known from its second directory on.
+    assert listed == TREE.split()[2:]
+
+
+@pytest.mark.parametrize("by", ["name", "inode"])
+def test_a_walk_in_either_order_is_listed_ahead(tmp_path: Path, started: list[str], by: str) -> None:
+    """tar reads directories in the order of their inode numbers."""
+    listed: list[str] = []
+
+    def list_directory(node: Node) -> None:
+        listed.append(node.name)
+        list_names(node)
+
+    parent = directory(tmp_path)
+    nodes = sorted(parent.children.values(), key=lambda node: getattr(node, by))
+    for node in nodes:
+        node.is_watched = True
+    reader = ahead(tmp_path, list_directory)
+    assert parent.listing is not None
+    reader.directory_listed(parent, parent.listing)
+    walk(reader, {node.name: node for node in nodes}, [node.name for node in nodes[:-1]])
+    assert set(listed) >= {node.name for node in nodes[3:]}
+    assert len(listed) <= len(nodes) + 1
+
+
+def test_single_directories_are_not_listed_ahead(tmp_path: Path) -> None:
+    listed: list[Node] = []
+    nodes = tree(tmp_path, TREE)
+    walk(ahead(tmp_path, listed.append), nodes, ["s/b", "t", "s/a/children", "s/c"])
+    assert listed == []
+
+
+def test_only_watched_directories_are_listed_ahead(tmp_path: Path) -> None:
+    """Nothing would drop the listing of another one after a change."""
+    listed: list[Node] = []
+    nodes = tree(tmp_path, TREE)
+    nodes["s/a/children"].is_watched = False
+    walk(ahead(tmp_path, listed.append), nodes, ["s", "s/a"])
+    assert listed == []
+
+
+def test_a_directory_that_cannot_be_listed_is_left_to_its_request(tmp_path: Path) -> None:
+    def fail(node: Node) -> None:
+        failed.append(node.path)
+        raise PermissionError(13, "Permission denied")
+
+    failed: list[str] = []
+    nodes = tree(tmp_path, TREE)
+    walk(ahead(tmp_path, fail), nodes, ["s", "s/a"])
+    assert failed == ["s/a/children"]
+    assert nodes["s/a/children"].listing is None
+
+
+# -- the kernel's caches -----------------------------------------------------------------------------
 
 
 def test_files_are_read_only_below_the_home(tmp_path: Path) -> None:

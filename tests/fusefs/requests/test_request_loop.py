@@ -108,6 +108,31 @@ def test_cancelled_reader_leaves_the_queue(pipe: tuple[int, int]) -> None:
     trio.run(scenario, instruments=[lock])
 
 
+@pytest.mark.warns
+def test_work_between_requests_is_done_and_cannot_end_the_mount(
+    pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is called before each wait for a request, also after it failed."""
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(len(calls))
+        raise ZeroDivisionError
+
+    lock = RequestLock(work)
+
+    async def scenario() -> None:
+        os.write(pipe[1], b"12")
+        for expected in (1, 2):
+            async with lock:
+                await lock.wait_readable(pipe[0])
+                os.read(pipe[0], 1)
+            assert len(calls) == expected
+
+    trio.run(scenario, instruments=[lock])
+    assert caplog.text.count("work between requests failed") == 2
+
+
 def test_loop_is_installed_and_removed() -> None:
     instruments = request_loop.install()
     try:
