@@ -30,10 +30,12 @@ PROBE_S = 1.0  # between two attempts to reach a database that did not answer
 RETRIES = 5
 IDLE_CONNECTIONS = 4
 # The server gives up before this host does: an answer is better than an unknown outcome. Set on every
-# connection: a pool of connections may drop what a client passes at its start.
+# connection: a pool of connections may drop what a client passes at its start. Statements are planned
+# once: for arrays of one unit the server believes that a plan of their own, each time, is cheaper.
 _SETTINGS = """
-SELECT set_config('statement_timeout', '9s', false), set_config('lock_timeout', '8s', false),
-       set_config('idle_in_transaction_session_timeout', '5s', false), pg_is_in_recovery()
+SELECT pg_is_in_recovery(), set_config('statement_timeout', '9s', false), set_config('lock_timeout', '8s', false),
+       set_config('idle_in_transaction_session_timeout', '5s', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false)
 """
 # Serialization failure, deadlock, lock timeout: nothing was changed, and another attempt may succeed.
 RETRIED = frozenset({"40001", "40P01", "55P03"})
@@ -284,7 +286,7 @@ def open_connection(url: str, deadline: float) -> DeadlineConnection:
         connection.prepare_threshold = 1
         connection.add_notice_handler(lambda notice: _count_warning(connection, notice))
         row = connection.execute(_SETTINGS).fetchone()
-        if row is None or row[3]:
+        if row is None or row[0]:
             raise psycopg.OperationalError("the server is a standby")
     except BaseException:
         _close(connection)

@@ -381,3 +381,17 @@ def test_a_commit_takes_one_round_trip(tmp_path: Path, url: str, monkeypatch: py
             change()
             assert len(asked) == 1
         assert_same_and_clean(a)
+
+
+def test_the_server_plans_the_agreement_once(tmp_path: Path, url: str) -> None:
+    """Planning the statement takes as long as running it."""
+    plans = (
+        "SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements WHERE statement LIKE '%grove.log%'"
+    )
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        a.save(Session.new("s", "m"))
+        for number in range(20):
+            a.append("s", [Message.user(str(number))])
+        [connection] = agreement_of(a).server._idle
+        generic, custom = connection.execute(plans).fetchone()
+        assert (generic > 10, custom) == (True, 0)
