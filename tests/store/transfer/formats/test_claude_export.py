@@ -110,7 +110,9 @@ def test_unknown_blocks_of_a_tool_result_stay_inside_it(store: Store, tmp_path: 
         {"type": "tool_result", "tool_use_id": "t2", "content": [marked, reference], "is_error": False},
         note,
     ]
-    calls = [{"type": "tool_use", "id": id, "name": "ToolSearch", "input": {}} for id in ("t1", "t2")]
+    calls: list[dict[str, Any]] = [
+        {"type": "tool_use", "id": id, "name": "ToolSearch", "input": {}} for id in ("t1", "t2")
+    ]
     asked = claude_line("assistant", "u1", {"role": "assistant", "content": calls}, "00:00")
     answered = claude_line("user", "u2", {"role": "user", "content": content}, "00:01", parentUuid="u1")
     write_lines(tmp_path / "p/s1.jsonl", [asked, answered])
