@@ -12,9 +12,11 @@ import ctypes
 import errno
 import os
 import re
+import select
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -74,6 +76,30 @@ def _followed(path: Path, known: set[Path]) -> Path:
 def find_number(mountpoint: Path) -> int | None:
     found = [mounted.number for mounted in iter_mounted() if mounted.mountpoint == mountpoint]
     return found[-1] if found else None  # the last one is on top
+
+
+def find_daemons(mountpoint: Path) -> list[int]:
+    """The processes that serve a mount and that this user may look at."""
+    number = find_number(mountpoint)
+    processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [int(entry.name) for entry in processes if number is not None and _serves(entry, mountpoint, number)]
+
+
+def wait_ended(processes: Sequence[int], timeout_s: float) -> list[int]:
+    """Wait until processes have ended. Returns those that have not."""
+    deadline = time.monotonic() + timeout_s
+    return [process for process in processes if not _wait_one(process, deadline)]
+
+
+def _wait_one(process: int, deadline: float) -> bool:
+    try:
+        ended = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([ended], [], [], max(0.0, deadline - time.monotonic()))[0])
+    finally:
+        os.close(ended)
 
 
 # -- checking the daemon ---------------------------------------------------------------------------

@@ -50,7 +50,8 @@ from store.sessions.rename import RenameOperation
 
 log = logging.getLogger("grovefs.store")
 
-# Foreign files do not belong to the session; a pinned session still receives and acknowledges mail.
+# Foreign files do not belong to the session, except for the receipt of its import; a pinned session still receives
+# and acknowledges mail.
 _NEVER_PINNED = (PathKind.FOREIGN, PathKind.MESSAGE, PathKind.MAILBOX)
 
 # After these the typed text is kept. Unreachable, Unsure: the grove has not taken it, or may not have.
@@ -346,7 +347,8 @@ class Namespace:
 
     def require_unpinned(self, place: PathInfo) -> None:
         """Raise Protected if the session, or a descendant of it, is pinned."""
-        pinned = self._find_pinned(place) if place.kind not in _NEVER_PINNED else None
+        may_go = place.kind in _NEVER_PINNED and place.name != layout.RECEIPT
+        pinned = self._find_pinned(place) if not may_go else None
         if pinned is not None:
             raise Protected(f"{place.path} cannot be removed or moved: session {pinned} is pinned")
 

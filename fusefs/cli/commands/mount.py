@@ -30,6 +30,7 @@ Durability = Literal["full", "normal"]
 LOG = f"{layout.PRIVATE}/mount.log"
 FOLLOW_LOG = f"{layout.PRIVATE}/follow.log"  # problems of imports with --follow
 FOLLOWER_END_S = 20  # for the commit it is making
+DAEMON_END_S = 30.0  # the same, and for closing the home
 
 
 @app.command()
@@ -269,6 +270,17 @@ def umount(
     if is_dead(place):
         unmount_dead(place)
     else:
+        daemons = fuse_connection.find_daemons(place)
         unmount(place, lazily=lazy)
+        if not lazy:
+            _wait_closed(daemons)
     if as_json:
         print_json({"mountpoint": str(place)})
+
+
+def _wait_closed(daemons: list[int]) -> None:
+    """Wait until the home is closed: it may be copied, or its disk unmounted, right after this command."""
+    late = fuse_connection.wait_ended(daemons, DAEMON_END_S)
+    if late:
+        pids = ", ".join(map(str, late))
+        echo(f"grovefs: unmounted, but process {pids} has not closed the home yet; wait before copying it", err=True)

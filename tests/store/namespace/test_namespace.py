@@ -253,6 +253,7 @@ def test_pinned_session_cannot_be_removed_or_moved(store: Store, names: Namespac
     for place in (
         classify_path("sessions/pinned/session.json"),
         classify_path("sessions/pinned/runtime.json"),
+        classify_path("sessions/pinned/.import.json"),  # without it the session no longer grows from its source
         attachment_of(store, "pinned"),
     ):
         with pytest.raises(Protected, match="pinned"):
