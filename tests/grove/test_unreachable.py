@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,12 @@ from store.errors import ReadOnly, Unreachable, Unsure
 from store.grove.agreeing import GroveAgreement
 from store.grove.private_server import PrivateServer
 from store.path_kinds import classify_path
+from store.transfer import import_follow
+from store.transfer.import_follow import ImportFollower
 from tests.grove.conftest import new_database
-from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
+from tests.grove.groves import create, hosts, wait_until
+from tests.grove.homes import agreement_of, assert_same_and_clean, be_unsure, pull, texts, unfollowed_hosts
+from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude
 
 LOST = psycopg.OperationalError("the connection was lost")
 
@@ -133,3 +141,82 @@ def test_a_typed_text_is_kept_while_the_database_is_away(tmp_path: Path, own_ser
             assert kept is not None
             assert (a.home / kept).read_bytes() == typed
         assert a.get_document("s", "session.json") == before
+
+
+@contextmanager
+def following(store: Store, source: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Follow a source in a thread; yields whether each of its imports succeeded."""
+    outcomes: list[bool] = []
+    real = ImportFollower._import
+
+    def note(self: ImportFollower, *args: Any) -> bool:
+        outcomes.append(real(self, *args))
+        return outcomes[-1]
+
+    monkeypatch.setattr(import_follow, "RETRY_S", 0.1)
+    monkeypatch.setattr(ImportFollower, "_import", note)
+    ready = threading.Event()
+    found = store.imports.find(str(source)).found
+    follower = ImportFollower(store.imports, found, lambda item: None, on_ready=ready.set)
+    thread = threading.Thread(target=follower.run)
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield outcomes
+    finally:
+        follower.stop.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.warns  # the follower logs that it tries again
+def test_a_followed_import_goes_on_when_the_database_is_back(
+    tmp_path: Path, own_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cursor stays where it was, so that nothing is missing or twice."""
+    make_claude(tmp_path / "user/.claude")
+    log = tmp_path / f"user/.claude/projects/-home-me-shop/{CLAUDE_ID}.jsonl"
+    with (
+        unfollowed_hosts(tmp_path, new_database(own_server), "a", "b") as (a, b),
+        following(a, tmp_path / "user", monkeypatch) as outcomes,
+    ):
+        assert outcomes == [True]
+        imported = texts(a, CLAUDE_ID)
+        own_server.kill()
+        with log.open("a") as file:
+            file.write(claude_text("n1", "written while the database is away"))
+        wait_until(lambda: False in outcomes)
+        with log.open("a") as file:
+            file.write(claude_text("n2", "and this"))
+        assert texts(a, CLAUDE_ID) == imported
+        own_server.start()
+        wait_until(lambda: len(texts(a, CLAUDE_ID)) == len(imported) + 2)
+        assert texts(a, CLAUDE_ID) == [*imported, "written while the database is away", "and this"]
+        pull(b, CLAUDE_ID)
+        assert texts(b, CLAUDE_ID) == texts(a, CLAUDE_ID)
+
+
+@pytest.mark.warns  # the follower logs that it tries again
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_followed_import_of_unknown_outcome_is_made_once(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    """If it was stored after all, the log of the grove brings it, and the next attempt finds it."""
+    make_claude(tmp_path / "user/.claude")
+    log = tmp_path / f"user/.claude/projects/-home-me-shop/{CLAUDE_ID}.jsonl"
+    with (
+        hosts(tmp_path, create(url), "a", "b") as (a, b),
+        following(a, tmp_path / "user", monkeypatch) as outcomes,
+    ):
+        imported = texts(a, CLAUDE_ID)
+        be_unsure(monkeypatch, is_stored=is_stored)
+        with log.open("a") as file:
+            file.write(claude_text("n1", "perhaps"))
+        wait_until(lambda: outcomes[-1] and False in outcomes)
+        assert texts(a, CLAUDE_ID) == [*imported, "perhaps"]
+        wait_until(lambda: texts(b, CLAUDE_ID) == texts(a, CLAUDE_ID))
+
+
+def claude_text(uuid: str, text: str) -> str:
+    line = claude_line("user", uuid, {"role": "user", "content": text}, "40:00", parentUuid="u5")
+    return json.dumps(line) + "\n"
