@@ -168,7 +168,8 @@ def _follow(
         if state is None:
             echo(f"problem: {item}", err=True)
         elif state not in ("unchanged", "deleted"):
-            echo(f"{state}: {item.location}" + (f": {item.reason}" if item.reason else ""))  # type: ignore[union-attr]
+            line = f"{state}: {item.location}" + (f": {item.reason}" if item.reason else "")  # type: ignore[union-attr]
+            echo(line, err=state == "kept")  # a mount logs errors only
 
     found = _choose(home, sources, agent, tally, ask=ask)
     with _open(home, dry_run=False) as store:
