@@ -283,4 +283,8 @@ def _wait_closed(daemons: list[int]) -> None:
     late = fuse_connection.wait_ended(daemons, DAEMON_END_S)
     if late:
         pids = ", ".join(map(str, late))
-        echo(f"grovefs: unmounted, but process {pids} has not closed the home yet; wait before copying it", err=True)
+        echo(
+            f"grovefs: unmounted, but process {pids} has not closed the home; wait for its end before you copy the home "
+            "(a container may have the mount too: then the process goes on)",
+            err=True,
+        )
