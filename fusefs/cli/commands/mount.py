@@ -284,7 +284,7 @@ def _wait_closed(daemons: list[int]) -> None:
     if late:
         pids = ", ".join(map(str, late))
         echo(
-            f"grovefs: unmounted, but process {pids} has not closed the home; wait for its end before you copy the home "
-            "(a container may have the mount too: then the process goes on)",
+            f"grovefs: unmounted, but process {pids} has not closed the home; wait for its end before you copy the "
+            "home (it does not end while a container has the mount too)",
             err=True,
         )
