@@ -162,11 +162,13 @@ def _or_present(save: SaveEvidence, bases: Sequence[Candidate], pool: Sequence[C
     """The bases, and the present version too if the text may be an edit of that which sets something back.
 
     Not for a writer with evidence of its own: vim reads the present version to copy it as a backup, and saves
-    a buffer of an older one.
+    a buffer of an older one. Nor if only other scripts have read the present version, and the text is like one
+    that a command of the same script read.
     """
     if save.opened or _common(bases, [save.present]) or save.present.said_ns > save.typed.said_ns:
         return bases
-    return [*bases, *_common(pool, [save.present])]
+    read = _common(pool, save.near_relatives) if _common(bases, save.near_relatives) else pool
+    return [*bases, *_common(read, [save.present])]
 
 
 def _with_bases(save: SaveEvidence, bases: Sequence[Candidate]) -> Decision:

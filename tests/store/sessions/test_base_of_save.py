@@ -157,6 +157,17 @@ def test_row_6_of_equally_near_versions_the_nearest_relatives_know_more() -> Non
     assert bases(save(back, present, **read)) == [older.key, present.key], "a text that is more like the older one"
 
 
+def test_row_6_a_text_made_of_what_the_nearest_relatives_read_is_not_an_edit_of_what_others_read() -> None:
+    """`cat F | sed … > t && mv t F`, while another script, run by the same program, saves and reads F."""
+    older, present = version(3, text("a", title="A")), version(4, text("a", title="B"))
+    read = {"same_time": [older, present], "relatives": [older, present]}
+    typed = text("a", title="A", x=1)
+    assert bases(save(typed, present, **read, near_relatives=[older])) == [older.key]
+    assert bases(save(typed, present, **read, near_relatives=[older, present])) == [older.key, present.key]
+    later = text("a", title="A", x=1, at=LATER)
+    assert bases(save(later, present, relatives=[older, present], near_relatives=[older])) == [older.key]
+
+
 def test_row_6_too_many_candidates_are_a_refusal() -> None:
     many = [version(n, text("a", x=n)) for n in range(3, 4 + base_of_save.MAX_COMPARED)]
     assert save(text("a", title="T"), V2, same_time=many).action == "refuse"
