@@ -73,6 +73,7 @@ HISTORY_DB = f"{PRIVATE}/history.db"
 GROVE_DB = f"{PRIVATE}/grove.db"  # of a home that has joined a grove
 IMPORT_LEDGER = f"{PRIVATE}/imported.jsonl"  # sessions that were ever imported
 TMP = f"{PRIVATE}/tmp"
+PROBE = ".grovefs-probe"  # in sessions/, for a moment while a home is opened
 TRASH = f"{PRIVATE}/trash"
 REJECTS = f"{PRIVATE}/rejects"
 SESSION_LOCKS = f"{PRIVATE}/locks"

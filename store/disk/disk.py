@@ -544,12 +544,12 @@ class Disk:
         """Rename a probe file from tmp/ to sessions/, as every commit does; OSError if that fails.
 
         It is not synced. The times of sessions/ are reset: the probe must not look like a change to a backup tool.
+        The probe always has the same name, so the next opening removes one that a killed process left.
         """
         fd, probe = self.open_temp()
         os.close(fd)
         before = os.stat(layout.SESSIONS, dir_fd=self._fd, follow_symlinks=False)
-        name = f".grovefs-probe-{uuid.uuid4().hex}"
-        target = f"{layout.SESSIONS}/{name}"
+        target = f"{layout.SESSIONS}/{layout.PROBE}"
         try:
             self.move(probe, target)
         except OSError as error:

@@ -36,7 +36,10 @@ class ReverseMerge:
             if before is None:
                 raise NotFound(f"version {bad.number - 1}, the one before, is not kept any more")
             read = self.core.history.read
-            texts = self._without(item.path, texts, read(bad), read(before))
+            try:
+                texts = self._without(item.path, texts, read(bad), read(before))
+            except Conflict as error:
+                raise Conflict(f"version {bad.label} cannot be taken out: {error}") from error
         return texts if texts != present else None
 
     def _present(self, path: str) -> VersionTexts:

@@ -45,11 +45,12 @@ def new(
     texts = [("system", system), ("user", _text(message) if message is not None else None)]
     if document is not None and (title, model, user, project, system, message, parent) != (None, "", *[None] * 5):
         raise typer.BadParameter("--from cannot be combined with options that set the content of the session")
+    id = str(uuid.uuid4()) if id is None else id
     with _open_or_create(home) as store:
         if document is not None:
-            location = _put(store, id or str(uuid.uuid4()), _read(document))
+            location = _put(store, id, _read(document))
         else:
-            session = _new_session(store, id or str(uuid.uuid4()), parent, model)
+            session = _new_session(store, id, parent, model)
             session.title = title if title is not None else session.title
             session.user_id, session.project_id = user, project
             for role, text in texts:

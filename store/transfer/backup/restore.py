@@ -58,7 +58,8 @@ class DamagedBackup(Corrupt):
     def __init__(self, path: Path, damages: list[Damage]) -> None:
         self.damages = damages
         files = f"{len(damages)} files are" if len(damages) > 1 else f"{damages[0].path} is"
-        super().__init__(str(path), Problem(f"{files} damaged; nothing was restored"))
+        text = f"{files} damaged; nothing was restored; `--skip-damaged` restores the rest"
+        super().__init__(str(path), Problem(text))
 
 
 @dataclass

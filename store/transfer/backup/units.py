@@ -100,7 +100,7 @@ def scan_unit(disk: Disk, unit: str) -> tuple[dict[str, FileSeen], list[str]]:
             if stat.S_ISDIR(info.st_mode):
                 if unit_of(f"{path}/x") == unit and path.count("/") < _MAX_LEVELS:
                     pending.append(path)
-            elif layout.is_leftover(name) or name.startswith(".grovefs-probe-"):
+            elif layout.is_leftover(name) or name.startswith(layout.PROBE):
                 continue
             elif stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode):
                 found[path] = _seen(info)

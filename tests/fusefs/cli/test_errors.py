@@ -108,5 +108,11 @@ def test_suggested_commands_can_be_pasted(filled: Path) -> None:
         assert (restored.returncode, restored.stdout) == (0, f"restored: {name}\n")
 
 
+def test_an_empty_id_is_refused(filled: Path) -> None:
+    """A shell variable that is not set must not create a session with a random id."""
+    result = grovefs(filled, "new", "")
+    assert (result.returncode, result.stderr) == (1, "grovefs: '' cannot be a session id: it is empty\n")
+
+
 def test_name_of_an_argument_is_in_capitals(filled: Path) -> None:
     assert grovefs(filled, "append", "s1", "").stderr.startswith("grovefs: TEXT is empty")

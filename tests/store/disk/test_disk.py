@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from store import Closed, Corrupt, InvalidName
+from store import Closed, Corrupt, InvalidName, layout
 from store.disk import syscalls
 from store.disk.disk import Disk
 from store.disk.file import RACY_NS, File, NewFile, Stamp, Temp
@@ -181,6 +181,20 @@ def test_rename_check_leaves_no_trace(disk: Disk) -> None:
     before = (disk.home / "sessions").stat().st_mtime_ns
     disk.check_rename_works()
     assert (disk.home / "sessions").stat().st_mtime_ns == before
+    assert os.listdir(disk.home / "sessions") == temp_files(disk) == []
+
+
+def test_rename_check_removes_the_probe_of_a_killed_process(disk: Disk) -> None:
+    def step(name: str) -> None:
+        if name == "remove":
+            raise KeyboardInterrupt
+
+    disk.step = step
+    with pytest.raises(KeyboardInterrupt):
+        disk.check_rename_works()
+    assert os.listdir(disk.home / "sessions") == [layout.PROBE]
+    disk.step = lambda name: None
+    disk.check_rename_works()
     assert os.listdir(disk.home / "sessions") == temp_files(disk) == []
 
 

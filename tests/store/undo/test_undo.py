@@ -231,7 +231,7 @@ def test_a_merge_takes_changes_out_one_by_one(store: Store, home: Path) -> None:
     assert read_json(home / "sessions/s1/runtime.json")["title"] == "teh title"
 
 
-def test_a_clash_is_refused_with_its_place(store: Store, home: Path) -> None:
+def test_a_clash_is_refused_with_its_version_and_place(store: Store, home: Path) -> None:
     """An agent changed the same member since; nothing is changed."""
     made(store, "s1", title="teh title")
     sed(store, home, "s1", "teh title", "the title")
@@ -240,7 +240,9 @@ def test_a_clash_is_refused_with_its_place(store: Store, home: Path) -> None:
     before = contents(home)
     planned = plan(store, by="sed", merge=True)
     assert planned.to_undo == ()
-    assert "title" in planned.refused[0].reason
+    reason = planned.refused[0].reason
+    assert reason.startswith("version 3 cannot be taken out: ")
+    assert "title" in reason
     assert contents(home) == before
 
 
@@ -259,7 +261,7 @@ def test_state_documents_are_undone(store: Store, home: Path) -> None:
         store.state.save_markdown("plans", "other", "three\n")
     planned = plan(store, by="sed", merge=True)
     assert [refusal.reason for refusal in planned.refused] == [
-        "only JSON documents can be merged; `grovefs revert` brings a version back"
+        "version 2 cannot be taken out: only JSON documents can be merged; `grovefs revert` brings a version back"
     ]
     assert len(store.history.undo(planned).undone) == 2
     assert read_json(home / "state/plans/facts.json") == {"a": 1, "b": 2}

@@ -139,7 +139,7 @@ def test_damage_is_reported_and_exits_with_1(home: Path, dest: Path, tmp_path: P
     result = here(tmp_path / "second", "restore", str(dest))
     assert result.returncode == 1
     assert result.stderr == report + f"grovefs: {dest}: sessions/other/session.json is damaged; " + (
-        "nothing was restored\n"
+        "nothing was restored; `--skip-damaged` restores the rest\n"
     )
     result = here(tmp_path / "second", "restore", "--skip-damaged", str(dest))
     assert (result.returncode, result.stdout.splitlines()[-1]) == (1, "2 restored, 0 same, 0 kept, 1 skipped")
