@@ -174,6 +174,8 @@ def test_file_replaced_by_a_pipe_or_link_is_not_opened(mounted: Mount, place: Pa
         stored.unlink()
         stored.write_bytes(text)
         wait_until(lambda: path.exists() and path.read_bytes() == text, SOON_S)
+    with mounted.store() as store:  # the index follows a change on disk within a second
+        wait_until(lambda: store.check().is_clean)
 
 
 def test_large_directory_is_read_in_parts(filled: Path, mount_home: MountHome) -> None:
