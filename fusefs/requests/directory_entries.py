@@ -7,6 +7,7 @@ deadlock. The kernel updates its own entries; other invalidations are sent after
 from __future__ import annotations
 
 import os
+import stat
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from fusefs.tree.processes import Process
 from store import layout
 from store.commit.write_request import CommitResult, Writer
 from store.disk.file import Stamp, is_same_content
+from store.disk.rejects import is_reject
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
@@ -99,7 +101,7 @@ class DirectoryEntries:
         self._detach(parent, name)
 
     def _is_reject(self, parent: Node, name: str) -> bool:
-        if self.names.stat(parent.path_of(name)) is not None:
+        if not is_reject(name) or self.names.stat(parent.path_of(name)) is not None:
             return False
         return self.names.rejects.path(parent.path, name) is not None
 
@@ -141,17 +143,18 @@ class DirectoryEntries:
             self.files.detach_writers(target.path)
         if is_same_kind:
             self.files.retarget_writers(source.path, new_parent, new_name, stamp)
-        self.files.retarget_writers_below(source.path, target.path)
+        if info is not None and stat.S_ISDIR(info.st_mode):
+            self.files.retarget_writers_below(source.path, target.path)
+            self.writers.hidden.directory_created(target.path)
+            self.writers.hidden.rename(source.path, target.path, self.names.stat)
         old_parent.invalidate_listing(kernel_knows=True)
         new_parent.invalidate_listing(kernel_knows=True)
-        self.writers.hidden.directory_created(target.path)
-        self.writers.hidden.rename(source.path, target.path, self.names.stat)
         if node is not None:
             is_moved = is_same_kind and _has_content(node, stamp)
-            self._renamed(node, new_parent, new_name, source, target, is_moved=is_moved)
+            notices = self._renamed(node, new_parent, new_name, source, target, is_moved=is_moved)
         else:  # the kernel has moved the entry of a node that was replaced meanwhile
-            invalidate_later([Invalidation(new_parent.inode, os.fsencode(new_name))])
-        invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
+            notices = [Invalidation(new_parent.inode, os.fsencode(new_name))]
+        invalidate_later([*notices, *self._sidecar_invalidations(new_parent, new_name, target)])
 
     def _rename_on_disk(self, renaming: _Renaming) -> CommitResult | None:
         """Rename in a worker thread. Returns the result of a commit."""
@@ -213,33 +216,35 @@ class DirectoryEntries:
 
     def _renamed(
         self, node: Node, parent: Node, name: str, source: PathInfo, target: PathInfo, *, is_moved: bool
-    ) -> None:
+    ) -> list[Invalidation]:
         """The node gets its new name. With `is_moved` the new name has the bytes of the node's version."""
-        info = self.names.stat(target.path)
-        is_kept = target.kind in CHECKED or is_moved or _is_its_file(node, info)
-        if source.kind in VERSIONED and not is_kept:
-            return self._left_behind(node, parent, name)
-        self.tree.nodes.rename(node, parent, name)
         if target.kind in CHECKED:
             return self._replaced_by(node, parent, name)
+        if source.kind is PathKind.DOCUMENT:  # the new name has a copy
+            return self._left_behind(node, parent, name)
+        info = self.names.stat(target.path)
+        if source.kind in VERSIONED and not is_moved and not _is_its_file(node, info):
+            return self._left_behind(node, parent, name)
+        self.tree.nodes.rename(node, parent, name)
         node.set_stat(info or node.info)
-        if target.kind in (PathKind.SESSION, PathKind.PROJECT_SESSION):
-            invalidate_later(self.tree.recheck_below(node))
+        is_session = target.kind in (PathKind.SESSION, PathKind.PROJECT_SESSION)
+        return self.tree.recheck_below(node) if is_session else []
 
-    def _replaced_by(self, node: Node, parent: Node, name: str) -> None:
+    def _replaced_by(self, node: Node, parent: Node, name: str) -> list[Invalidation]:
         """A file was renamed onto a document: the committed version is another node.
 
         Its bytes may differ from the file's cached pages, or soon will if the file is still open.
         Until the kernel has looked up the name again, it has the file's node there. That shows the
         document's number, and opening it fails with ESTALE.
         """
+        self.tree.nodes.rename(node, parent, name)
         number = self.tree.shown_numbers.find(node.path)
         if number is not None:
             self.tree.shown_numbers.show(node, number)
         self.tree.nodes.detach(node)
-        invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
+        return [Invalidation(parent.inode, os.fsencode(name))]
 
-    def _left_behind(self, node: Node, parent: Node, name: str) -> None:
+    def _left_behind(self, node: Node, parent: Node, name: str) -> list[Invalidation]:
         """A version was renamed, and the new name has a copy, or a newer version: that is another node.
 
         A version's size and pages never change: its readers would get one text with the end of
@@ -251,7 +256,7 @@ class DirectoryEntries:
             self.tree.nodes.detach(replaced)
         # The next version of the document shows the number; two files must not show it.
         self.tree.shown_numbers.show(node, self.tree.nodes.number(node.path, ("renamed", node.inode)))
-        invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
+        return [Invalidation(parent.inode, os.fsencode(name))]
 
     def _sidecar_invalidations(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
         """Invalidations for the other documents: a commit by rename writes the sidecar too."""

@@ -119,7 +119,8 @@ class Files:
             return self._open_buffer(reserved, flags, process)
         shown = self._number_seen(node, process)
         appends = bool(flags & os.O_APPEND) and not flags & os.O_TRUNC
-        private = self.tree.make_private(node.parent, node.name, node.info, process, shown, appends=appends)
+        committed = self.names.stat(node.path)
+        private = self.tree.make_private(node.parent, node.name, committed, process, shown, appends=appends)
         assert private.buffer is not None
         private.buffer.awaits_truncation = bool(flags & os.O_TRUNC)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
@@ -225,8 +226,7 @@ class Files:
             if flags & os.O_EXCL and self._exists(path_info.path, info, process):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path_info.path)
             shown = self.tree.shown_numbers.find(path_info.path)
-            committed = info if self.writers.hidden.find(path_info.path, process.pid) is None else None
-            node = self.tree.make_private(parent, name, committed, process, shown)
+            node = self.tree.make_private(parent, name, info, process, shown)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
             self.writers.hidden.created(path_info.path, process)

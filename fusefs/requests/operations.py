@@ -147,7 +147,8 @@ class Operations(pyfuse3.Operations):
             return absent()
         invalidate_later(self._named.note(parent, text))
         attrs = self._entry(found)
-        if found.shown_inode is not None and CAN_SHOW_NUMBERS and self._shows_all_the_same(found):
+        has_number = found.shown_inode is not None and CAN_SHOW_NUMBERS
+        if has_number and self._shows_all_the_same(found, self._handles.older_readers(found)):
             attrs.attr_timeout = attrs.entry_timeout  # else the kernel would ask for the attributes at once
         return attrs
 
@@ -191,9 +192,12 @@ class Operations(pyfuse3.Operations):
         node.lookups += 1
         return self._attributes(node)
 
-    def _shows_all_the_same(self, node: Node) -> bool:
-        """Whether a version shows the same number to every process."""
-        return not node.shows_own_to and not self._handles.older_readers(node)
+    def _shows_all_the_same(self, node: Node, older_readers: Sequence[Process]) -> bool:
+        """Whether a version shows the same number to every process, until it is replaced.
+
+        A thread for which an older version is pinned is about to become a reader of it.
+        """
+        return not node.shows_own_to and not older_readers and not self.files.pending_opens.has_pinned
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for inode, count in inode_list:
@@ -208,7 +212,7 @@ class Operations(pyfuse3.Operations):
             return attributes_with_number(node, node.shown_inode, cached=False)
         older_readers = self._handles.older_readers(node)
         number = number_for(node, self.callers.find(ctx.pid, ctx.uid), older_readers)
-        return attributes_with_number(node, number, cached=not older_readers and not node.shows_own_to)
+        return attributes_with_number(node, number, cached=self._shows_all_the_same(node, older_readers))
 
     def _refresh(self, node: Node) -> None:
         """Stat the node again, unless it is a version, which never changes."""

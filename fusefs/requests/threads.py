@@ -27,9 +27,10 @@ class Threads:
 
     async def run(self, work: Callable[[], T], session: object = None, *, is_change: bool = False) -> T:
         """Run blocking work in a thread, one at a time per session. Work on a session counts as a change."""
-        limiter = _CHANGES_LIMITER if is_change or session is not None else _LIMITER
+        if session is None:
+            return await trio.to_thread.run_sync(work, limiter=_CHANGES_LIMITER if is_change else _LIMITER)
         async with self.queued(session):
-            return await trio.to_thread.run_sync(work, limiter=limiter)
+            return await trio.to_thread.run_sync(work, limiter=_CHANGES_LIMITER)
 
     @asynccontextmanager
     async def queued(self, session: object) -> AsyncIterator[None]:

@@ -55,9 +55,13 @@ class _History:
 
     def until(self, before: int) -> list[_Event]:
         """The last save up to an event number, and what was opened between that save and the number."""
-        events = [event for event in self.events if event.at <= before]
-        saves = [place for place, event in enumerate(events) if event.is_save]
-        return events[saves[-1] :] if saves else events
+        found: list[_Event] = []
+        for event in reversed(self.events):
+            if event.at <= before:
+                found.append(event)
+                if event.is_save:
+                    break
+        return found[::-1]
 
     def for_relatives(self) -> list[_Event]:
         """What counts for a relative: what has not gone into the save of another one.

@@ -98,6 +98,11 @@ class PendingOpens:
         fd, _ = self._pinned.pop((pid, node.inode), (None, 0.0))
         return fd
 
+    @property
+    def has_pinned(self) -> bool:
+        """Whether any thread has yet to take its descriptor. Most of the time none has."""
+        return bool(self._pinned)
+
     def is_pinned(self, node: Node) -> bool:
         """Whether some thread must still open the node itself, to take its descriptor."""
         return any(inode == node.inode for _, inode in self._pinned)

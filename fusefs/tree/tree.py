@@ -230,19 +230,20 @@ class Tree:
         self,
         parent: Node,
         name: str,
-        info: os.stat_result | None,
+        committed: os.stat_result | None,
         process: Process,
         shown: int | None = None,
         *,
         appends: bool = False,
     ) -> Node:
-        """Create a node for one writer, with an empty write buffer."""
+        """Create a node for one writer, with an empty write buffer. `committed` is the present version."""
         path_info = classify_path(parent.path_of(name))
-        base = self.store.names.version(path_info)
+        base = self.store.names.version_of(path_info, committed)
         hidden = self.writers.hidden.find(path_info.path, process.pid)
         if base.main is not None and hidden is not None:
             # The writer knew the version that it hid, and none committed since.
             base = base._replace(main=hidden.stamp)
+        info = committed if hidden is None else None
         kind = AppendBuffer if appends and path_info.kind in MAY_BE_EMPTY else WriteBuffer
         buffer = kind(self.store, path_info, base, info, process=process)
         number = self.nodes.number(path_info.path, ("private", time.monotonic_ns()))

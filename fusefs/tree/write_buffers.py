@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fusefs.tree.processes import UNKNOWN, Process
-from store import Store, layout
+from store import Store
 from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommit, Writer, WriteRequest
 from store.disk.file import Stamp, Temp
 from store.disk.file_io import copy_file
 from store.index.catalog import Version
-from store.path_kinds import MAY_BE_EMPTY, PathInfo, PathKind
+from store.path_kinds import MAY_BE_EMPTY, PathInfo
 
 COPIED_AT_ONCE = 1 << 20  # more bytes than this are copied in a worker thread
 
@@ -128,7 +128,7 @@ class WriteBuffer:
             return
         self.info = info
         if self.base is not None:
-            self.base = self._version_of(self.info)
+            self.base = self.store.names.version_of(self.path_info, self.info)
 
     def _open_current(self) -> os.stat_result:
         """Open the committed version and keep it open.
@@ -197,7 +197,7 @@ class WriteBuffer:
         """The version of this document that was opened."""
         if self.base is None:
             return None
-        return self.base.side if self._is_sidecar else self.base.main
+        return self.base.main or self.base.side  # a version of one document has one stamp
 
     def begin_commit(self, on_conflict: OnConflict, writer: Writer | None = None) -> WriteRequest:
         """Describe the commit of the current content. Later writes go to a copy."""
@@ -223,7 +223,7 @@ class WriteBuffer:
             self._drop_committed(is_in_place=result.is_in_place)
             self.has_committed = True
             if self.base is not None:
-                self.base = self._version_of(result.info)
+                self.base = self.store.names.version_of(self.path_info, result.info)
             # Of a merged save the handle keeps the text as typed; the base is unknown to it.
             self.is_truncated = result.draft is not None
         self.adopt(request, result)
@@ -249,14 +249,6 @@ class WriteBuffer:
         if not is_in_place:  # the commit did not use it
             self.store.names.drop_write_buffer(done.path)
         self.written = self.is_emptied = False
-
-    def _version_of(self, info: os.stat_result | None) -> Version:
-        stamp = Stamp.of(info) if info is not None else None
-        return Version(None, stamp) if self._is_sidecar else Version(stamp, None)
-
-    @property
-    def _is_sidecar(self) -> bool:
-        return self.path_info.kind is PathKind.DOCUMENT and self.path_info.name == layout.RUNTIME
 
     def rejected(self) -> None:
         """The commit did not use the file: keep it, the writer may correct it and retry."""

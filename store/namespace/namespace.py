@@ -116,7 +116,12 @@ class Namespace:
 
     def version(self, place: PathInfo) -> Version:
         """The current version of a file: the `base` of a later WriteRequest."""
-        stamp = self.core.disk.stamp(place.path)
+        return self.version_of(place, self.stat(place.path))
+
+    @staticmethod
+    def version_of(place: PathInfo, info: os.stat_result | None) -> Version:
+        """The same for a file that was stat-ed; `info` is None if it does not exist."""
+        stamp = Stamp.of(info) if info is not None else None
         is_sidecar = place.kind is PathKind.DOCUMENT and place.name == layout.RUNTIME
         return Version(None, stamp) if is_sidecar else Version(stamp, None)
 
@@ -375,10 +380,13 @@ class Namespace:
         if place.kind is not PathKind.DERIVED or not self.dispatcher.projects.is_empty(place):
             self.check_may_write(place)
         self.require_unpinned(place)
+        if not self.dispatcher.remove(place):
+            self._remove(place, keep=keep)
+
+    def _remove(self, place: PathInfo, *, keep: bool) -> None:
+        """Remove a file that belongs to no other module."""
         if place.kind is PathKind.DOCUMENT and place.location is not None:
             return self._trash_document(place.location, place)
-        if self.dispatcher.remove(place):
-            return
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.attachments.remove_file(place.location, place.path, keep=keep)
         # `undelete` brings them back. To save a log, vim makes it `NAME~`: an agent may append to it meanwhile.
@@ -416,11 +424,15 @@ class Namespace:
         self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
 
     def remove_moved(self, place: PathInfo) -> None:
-        """Remove the old name of a renamed file, without a trash copy where its kind allows."""
-        self.check_may_write(place)
+        """Remove the old name of a renamed file, without a trash copy where its kind allows.
+
+        Whether the home can be written was asked by the commit of its bytes.
+        """
+        self.check_name(place)
         try:
             if not self.dispatcher.remove(place, keep=False):
-                self.remove_file(place, keep=False)
+                self.require_unpinned(place)
+                self._remove(place, keep=False)
         except OSError as error:  # the bytes are committed under the new name: do not report a failure
             log.warning("%s was renamed, but its old name could not be removed: %s", place.path, error)
 

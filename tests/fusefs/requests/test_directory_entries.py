@@ -13,10 +13,12 @@ import pyfuse3
 import pytest
 import trio
 
+from fusefs.requests import directory_entries
 from fusefs.requests.directory_entries import DirectoryEntries, _Renaming
 from fusefs.requests.files import Files
 from fusefs.requests.threads import Threads
 from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.nodes import Invalidation
 from fusefs.tree.processes import Process
 from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
@@ -420,6 +422,24 @@ async def test_exchange_commits_the_other_file(mount: HandlerMount, kernel: Fake
     assert (on_disk(mount), on_disk(mount, DRAFT)) == (after, before)
     directory = await mount.inode("sessions/root")
     await wait_until(lambda: {(directory, b"draft"), (directory, b"session.json")} <= set(kernel.entries))
+
+
+@in_trio
+async def test_rename_onto_a_document_invalidates_both_documents_at_once(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit writes the sidecar too. Each call takes a worker thread."""
+    sent: list[list[Invalidation]] = []
+    monkeypatch.setattr(directory_entries, "invalidate_later", lambda notices: sent.append([*notices]))
+    await mount.add(DRAFT, on_disk(mount).replace(b"Before", b"After"))
+    for name in (DRAFT, DOCUMENT, "sessions/root/runtime.json"):
+        await mount.lookup(name)
+    await mount.rename(DRAFT, DOCUMENT)
+    directory = await mount.inode("sessions/root")
+    assert [{(notice.inode, notice.name) for notice in notices} for notices in sent] == [
+        {(directory, b"session.json"), (directory, b"runtime.json")}
+    ]
+    assert mount.title("root") == "After"
 
 
 # -- directories -------------------------------------------------------------------------------------

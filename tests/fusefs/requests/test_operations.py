@@ -405,6 +405,24 @@ async def test_lookup_answers_for_getattr_where_all_processes_see_the_same(mount
 
 
 @in_trio
+async def test_number_is_not_cached_while_a_reader_is_about_to_open_an_older_version(mount: HandlerMount) -> None:
+    """`tail -F` compares the number of what it has open with the one that stat(2) shows."""
+    inode = await mount.inode(DOCUMENT, READER)
+    mount.store.append("root", [Message.user("a second version")])
+    with fails_with(errno.ESTALE):
+        await mount.open_inode(inode, os.O_RDONLY, READER)
+    second = await mount.inode(DOCUMENT, READER)  # pins that version
+    mount.store.append("root", [Message.user("a third version")])
+    third = await mount.lookup(DOCUMENT)
+    assert third.attr_timeout == UNCACHED_S
+    assert (await mount.operations.getattr(third.st_ino, caller(WRITER))).attr_timeout == UNCACHED_S
+    fh = await mount.open_inode(second, os.O_RDONLY, READER)
+    shown = (await mount.operations.getattr(third.st_ino, caller(READER))).st_ino
+    assert shown != (await mount.operations.getattr(second, caller(READER))).st_ino
+    await mount.finish(fh)
+
+
+@in_trio
 async def test_attributes_before_an_open_are_cached_only_if_it_truncates(mount: HandlerMount) -> None:
     """Else the version that the open finds may have another size."""
     for flags, seconds in ((os.O_WRONLY | os.O_TRUNC, BEFORE_OPEN_S), (os.O_RDWR, UNCACHED_S)):

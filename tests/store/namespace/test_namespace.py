@@ -100,6 +100,21 @@ def test_text_is_kept_if_the_home_cannot_be_changed_now(
     assert (store.home / kept).read_bytes() == b"typed"
 
 
+def test_old_name_of_a_committed_file_is_removed_though_a_server_has_started_meanwhile(
+    store: Store, names: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 3: its bytes are committed under the new name, so the rename must not fail any more."""
+    draft = store.home / "sessions/s1/draft"
+    draft.write_bytes(b"text")
+
+    def refuse() -> None:
+        raise BambooAtWork("at work")
+
+    monkeypatch.setattr(store.names.core, "check_writable", refuse)
+    names.remove_moved(classify_path("sessions/s1/draft"))
+    assert not draft.exists()
+
+
 # -- kinds of paths --------------------------------------------------------------------------------
 
 
