@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = (str(ROOT / "store") + "/", str(ROOT / "fusefs") + "/")
 NOT_CALLS = {"<module>"}
 HEADS = ("requests", "calls", "functions", "files", "hops", "depth")
-CALLER = SimpleNamespace(pid=4711, uid=0, gid=0, umask=0o022)
+CALLER = SimpleNamespace(pid=os.getpid(), uid=0, gid=0, umask=0o022)
 
 
 @dataclass
@@ -122,11 +123,12 @@ class Mount:
         """Look up a path from the root; the node's number."""
         inode = pyfuse3.ROOT_INODE
         for name in names:
-            ask = self.request if counts else self._silent
+            ask = self.request if counts else self.silent
             inode = (await ask("lookup", inode, name.encode(), CALLER)).st_ino
         return inode
 
-    async def _silent(self, name: str, *arguments: Any) -> Any:
+    async def silent(self, name: str, *arguments: Any) -> Any:
+        """One request that does not count."""
         return await getattr(self._operations, name)(*arguments)
 
     def close(self) -> None:
@@ -144,6 +146,15 @@ async def save_as_vim(mount: Mount, text: bytes) -> None:
     await mount.request("flush", created.fh)
     await mount.request("release", created.fh)
     await mount.request("unlink", directory, b"session.json~", CALLER)
+
+
+async def save_as_vim_after_reading(mount: Mount, text: bytes) -> None:
+    """The same by a process that the mount has seen reading the document, as vim does: its base is known."""
+    inode = await mount.walk("sessions", "s", "session.json")
+    opened = await mount.silent("open", inode, 0, CALLER)
+    for request in ("flush", "release"):
+        await mount.silent(request, opened.fh)
+    await save_as_vim(mount, text)
 
 
 async def save_in_place(mount: Mount, text: bytes) -> None:
@@ -197,6 +208,7 @@ def by_api(work: Callable[[Store], object]) -> Callable[[Store, Trace], None]:
 
 OPERATIONS: dict[str, Callable[[Store, Trace], None]] = {
     "vim :wq": through_mount(save_as_vim),
+    "vim :wq after reading": through_mount(save_as_vim_after_reading),
     "save in place": through_mount(save_in_place),
     "cat session.json": through_mount(cat),
     "Store.append": by_api(lambda store: store.append("s", [Message.user("one more")])),

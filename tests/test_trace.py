@@ -24,7 +24,7 @@ def test_table_has_a_row_for_each_operation() -> None:
         assert all(numbers[1:]), row
 
 
-@pytest.mark.parametrize("operation", ["vim :wq", "save in place"])
+@pytest.mark.parametrize("operation", ["vim :wq", "vim :wq after reading", "save in place"])
 def test_traced_save_reaches_the_disk(operation: str) -> None:
     """A save that were rejected would be a short way, and a wrong number."""
     traced = trace_calls.measure(operation, show=False)

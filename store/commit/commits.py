@@ -69,7 +69,8 @@ class Commits:
             files.append(request.new_file(main.raw, pair.main))
         else:
             files.append(NewFile(location.path(layout.SESSION), [main.raw], pair.main))
-        adds_dirs = request is None or request.add_missing or pair.main is not None
+        is_complete = pair.main is not None and pair.side is not None
+        adds_dirs = not is_complete and (request is None or request.add_missing or pair.main is not None)
         dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_dirs else _dirs_of(files)
         notes = {location.dir: note} if note else {}
         known = {location.path(layout.SESSION): KnownChange(clip_ns(main.record.updated_at.ns))}
@@ -249,7 +250,7 @@ class Commits:
 
 
 def _session_dirs(location: Location) -> list[str]:
-    """The directories Bamboo creates in a new session."""
+    """The directories Bamboo creates in a new session. A session with both documents is not looked after."""
     dirs = [location.path(layout.ATTACHMENTS)]
     return dirs if location.child is not None else [*dirs, location.path(layout.CHILDREN)]
 

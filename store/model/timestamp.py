@@ -137,6 +137,7 @@ def ns_of(text: str) -> int:
     return seconds * NS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
 
 
+@lru_cache(maxsize=1024)  # a save asks half a dozen times for the updated_at of two texts
 def valid_ns_of(text: str) -> int:
     """Like `ns_of`, for a text that is known to be a valid timestamp: faster in UTC."""
     return _utc_ns_of(text) if text[-1] in "Zz" else ns_of(text)

@@ -72,8 +72,10 @@ class PutOperation:
         target = PathInfo(location.path(name), PathKind.DOCUMENT, location, name)
         base_text = base if isinstance(base, bytes) else None
         version = base if isinstance(base, Version) else None
-        request = WriteRequest(target, raw, version, on_conflict, mtime_ns=mtime_ns, add_missing=True)
-        return self.put(replace(request, base_text=base_text), raw).is_changed
+        request = WriteRequest(
+            target, raw, version, on_conflict, mtime_ns=mtime_ns, add_missing=True, base_text=base_text
+        )
+        return self.put(request, raw).is_changed
 
     @repeats
     def put(self, request: WriteRequest, raw: bytes) -> PutResult:

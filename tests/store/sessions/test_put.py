@@ -34,6 +34,22 @@ def test_put_that_changes_no_message_is_searchable_and_clean(store: Store) -> No
     assert store.check().is_clean
 
 
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_put_adds_directories_only_to_a_session_without_a_sidecar(store: Store, *, is_complete: bool) -> None:
+    """A new session gets them. Somebody has removed those of a session that has both documents."""
+    store.save(make_session("s1"))
+    directory = store.home / "sessions/s1"
+    raw = (directory / "session.json").read_bytes()
+    for name in ("attachments", "children"):
+        (directory / name).rmdir()
+    if not is_complete:
+        (directory / "runtime.json").unlink()
+    assert store.put_document("s1", "session.json", raw + b"\n")
+    assert (directory / "attachments").exists() is (directory / "children").exists() is (not is_complete)
+    assert store.attach("s1", b"bytes", "image/png")
+    assert store.check().is_clean
+
+
 @pytest.mark.parametrize("word", ["word ", "x"], ids=["words", "one word"])
 def test_b10_a_giant_text_does_not_stay_in_memory(store: Store, word: str) -> None:
     store.save(make_session("s1"))
