@@ -8,7 +8,7 @@ import stat
 import pyfuse3
 
 from fusefs.fast import EXTENSION
-from fusefs.requests.entry_numbers import show_number
+from fusefs.requests.entry_numbers import CAN_SHOW_NUMBERS, show_number
 from fusefs.switches import enabled
 from fusefs.tree.nodes import Node
 from fusefs.views.base import Item, VirtualDir, VirtualFile, VirtualLink
@@ -63,10 +63,12 @@ def attributes_with_number(node: Node, number: int, *, cached: bool) -> pyfuse3.
 def attributes_before_open(node: Node) -> pyfuse3.EntryAttributes:
     """Attributes of a private node for the lookup before its writer's open.
 
-    An open that truncates needs only mode and owner of them. The kernel forgets the others then.
+    An open that truncates needs only mode and owner of them. The kernel forgets the size and times then, but not
+    the number: a wrong one must not be cached.
     """
     attrs = attributes(node)
-    if node.buffer is not None and node.buffer.awaits_truncation:
+    shows_number = node.shown_inode is None or CAN_SHOW_NUMBERS
+    if node.buffer is not None and node.buffer.awaits_truncation and shows_number:
         attrs.attr_timeout = BEFORE_OPEN_S
     return attrs
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from fusefs.fast import NODE_HANDLE
-from fusefs.requests import operations
+from fusefs.requests import attributes, operations
 from fusefs.requests.attributes import BEFORE_OPEN_S, UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
 from fusefs.tree.nodes import Node
 from store import Message, Store
@@ -433,6 +433,17 @@ async def test_attributes_before_an_open_are_cached_only_if_it_truncates(mount: 
         fh = await mount.open_inode(attrs.st_ino, flags)
         assert (await mount.operations.getattr(attrs.st_ino, caller(WRITER))).attr_timeout == UNCACHED_S
         await mount.finish(fh)
+
+
+@in_trio
+async def test_wrong_number_of_a_private_node_is_not_cached(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another build of pyfuse3 only getattr can show the number that vim has seen."""
+    monkeypatch.setattr(attributes, "CAN_SHOW_NUMBERS", False)
+    with fails_with(errno.ESTALE):
+        await mount.open_once(DOCUMENT, os.O_WRONLY | os.O_TRUNC)
+    assert (await mount.lookup(DOCUMENT)).attr_timeout == UNCACHED_S
 
 
 # -- attributes changed while the change follower looks ----------------------------------------------
