@@ -31,6 +31,7 @@ from inotify_simple import flags
 from store.errors import StoreError
 from store.search.grep import file_stamps, known_files
 from store.search.grep.maintenance import Stopped, TrigramIndex
+from store.search.grep.throttle import GiveWay
 from store.search.grep.walk_order import filesystems_of
 
 log = logging.getLogger("grovefs.store")
@@ -161,6 +162,7 @@ class SessionsWatch:
     def __init__(self, trigrams: TrigramIndex, stopping: threading.Event) -> None:
         self._trigrams = trigrams
         self._stopping = stopping
+        self._give_way = GiveWay(stopping.wait)
         self._prefix = os.fsencode(trigrams.disk.home) + b"/"
         self._folders: dict[int, bytes] = {}
         self._inotify = inotify_simple.INotify(nonblocking=True)
@@ -186,6 +188,7 @@ class SessionsWatch:
             raise Stopped
         if len(self._folders) % 16 == 0:
             time.sleep(0.0005)  # let other threads run
+            self._give_way.pause()  # a mount may be serving its first walk
         if len(self._folders) >= self._max_watches:
             raise OSError(errno.ENOSPC, "more directories than half of max_user_watches", os.fsdecode(folder))
         mask = _MASK | flags.MOVE_SELF | flags.DELETE_SELF if folder == known_files.SESSIONS else _MASK

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from store.search.grep import throttle
-from store.search.grep.throttle import Throttle
+from store.search.grep.throttle import GiveWay, Throttle
 
 
 @pytest.fixture
@@ -60,3 +60,58 @@ def test_a_sleep_is_bounded(monkeypatch: pytest.MonkeyPatch, sleeps: list[float]
     work(2 * throttle.WORK_S)
     throttled.pause()
     assert sleeps == [0.005]
+
+
+# -- giving way --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """CPU time of the other threads: the last number of the list."""
+    used = [0.0]
+    monkeypatch.setattr(throttle, "_cpu_of_others", lambda: used[-1])
+    monkeypatch.setattr(throttle, "LOOK_S", 0.0)
+    return used
+
+
+def test_gives_way_until_the_other_threads_are_idle(others: list[float]) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        time.sleep(0.001)
+        if len(waits) < 3:
+            others.append(others[-1] + 1.0)
+
+    giving = GiveWay(wait)
+    others.append(1.0)
+    giving.pause()
+    assert waits == [throttle.GIVE_WAY_S] * 3
+    giving.pause()
+    assert len(waits) == 3, "they are idle now"
+
+
+def test_a_process_that_is_always_busy_does_not_prevent_the_work(others: list[float]) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        others.append(others[-1] + 1000.0)
+
+    giving = GiveWay(wait)
+    others.append(1000.0)
+    giving.pause()
+    assert sum(waits) == pytest.approx(throttle.MAX_GIVE_WAY_S)
+    others.append(others[-1] + 1000.0)
+    giving.pause()
+    assert sum(waits) == pytest.approx(throttle.MAX_GIVE_WAY_S)
+
+
+def test_the_work_of_the_thread_itself_does_not_count() -> None:
+    waits: list[float] = []
+    giving = GiveWay(waits.append)
+    before = throttle._cpu_of_others()
+    work(2 * throttle.LOOK_S)
+    assert throttle._cpu_of_others() - before < throttle.LOOK_S
+    giving.pause()
+    assert waits == []
