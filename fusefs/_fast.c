@@ -13,6 +13,10 @@
  * not the granted version any more, any error. A grant that is out of date can therefore never show
  * wrong bytes, only the version that it names.
  *
+ * A directory may be granted too: "while there is no .gitignore in it, a lookup of that needs no
+ * decision". rg looks for four such names in every directory that it walks. The kernel caches the
+ * answer. Python assumes that it has cached it for each granted directory, so nothing is noted here.
+ *
  * Python also has to know which process read which version, because a save is judged by what its
  * writer has read. A process may read a file and end before Python runs again. So the first open of
  * a thread goes to Python, which looks at the process while the kernel holds it in open(2), and then
@@ -23,6 +27,7 @@
  *     READ        of such a handle: pread, never beyond the size of the version
  *     RELEASE     of such a handle: close
  *     FLUSH       of such a handle: nothing to do (kernels before 5.16 ignore FOPEN_NOFLUSH)
+ *     LOOKUP      of a name like .gitignore in a granted directory: ENOENT, if there is none on the disk
  *     OPENDIR     ENOSYS, once: the kernel then opens directories by itself and caches listings
  *     READDIR(PLUS) after the last name: nothing
  *     READDIR(PLUS), FSYNCDIR without a handle: the node is put in place of the handle, because
@@ -91,7 +96,12 @@
 #define MAX_PREFETCH (1 << 20)  /* larger files are read ahead by the kernel once they are opened */
 #define PREFETCH_DEPTH 3        /* sessions/<root>: children/<child>/attachments */
 #define PREFETCH_NAMES 256      /* below each directory */
+#define ABSENT_S 3600           /* how long the kernel caches that a name does not exist */
 #define TURN_NS 2000000L        /* after this long other tasks of the event loop have to run */
+
+/* Names that programs look for in every directory of a tree. */
+static const char *const probed_names[] = {".fdignore", ".git", ".gitignore", ".ignore", ".rgignore"};
+#define PROBED (sizeof probed_names / sizeof *probed_names)
 
 /* -- state: see "Threads" above ---------------------------------------------------------------- */
 
@@ -103,6 +113,7 @@ struct grant {
     int64_t ctime_ns;
     char *path; /* relative to the home */
     bool is_noted;
+    bool is_directory; /* only node and path are set */
 };
 
 #define REMOVED UINT64_MAX
@@ -151,7 +162,7 @@ static struct {
     /* state() reads these in any thread. */
     atomic_bool is_bound;    /* fd is the session's descriptor */
     atomic_bool caches_dirs; /* wanted by start() and offered by the kernel */
-    _Atomic uint64_t opens, reads, releases, vain_spins;
+    _Atomic uint64_t lookups, opens, reads, releases, vain_spins;
 } fast = {.fd = -1, .home_fd = -1};
 
 static int (*real_receive)(struct fuse_session *, struct fuse_buf *);
@@ -235,6 +246,23 @@ static bool remove_grant(uint64_t node)
     return true;
 }
 
+/* Add a grant with a copy of `path`, in place of one for the same node. False: no memory. */
+static bool add_grant(const struct grant *grant, const char *path)
+{
+    char *copy = strdup(path);
+    remove_grant(grant->node);
+    if (copy == NULL || !reserve_grant()) {
+        free(copy);
+        return false;
+    }
+    struct grant *slot = free_slot(grant->node);
+    *slot = *grant;
+    slot->path = copy;
+    fast.used++;
+    fast.granted++;
+    return true;
+}
+
 /* -- open files -------------------------------------------------------------------------------- */
 
 static bool add_file(int fd, uint64_t node, int64_t size, uint32_t thread)
@@ -300,12 +328,14 @@ struct request {
         struct fuse_fsync_in fsync;
         struct fuse_init_in init;
     } in;
+    const char *name; /* of a LOOKUP: in the buffer that was parsed */
 };
 
 /* How many bytes of its body a request of this kind must have; -1 for kinds left to libfuse. */
 static ssize_t body_size(uint32_t opcode)
 {
     switch (opcode) {
+    case FUSE_LOOKUP: return 1; /* a name that ends with a zero byte */
     case FUSE_OPEN: return sizeof(struct fuse_open_in);
     case FUSE_READ:
     case FUSE_READDIR:
@@ -330,6 +360,10 @@ static bool parse(const void *data, size_t size, struct request *request)
     if (request->header.len != size || body < 0 || size - sizeof request->header < (size_t)body)
         return false;
     memcpy(&request->in, (const char *)data + sizeof request->header, (size_t)body);
+    if (request->header.opcode == FUSE_LOOKUP) {
+        request->name = (const char *)data + sizeof request->header;
+        return memchr(request->name, 0, size - sizeof request->header) == (const char *)data + size - 1;
+    }
     return true;
 }
 
@@ -373,7 +407,7 @@ static bool answer_open(const struct request *request)
 {
     const struct grant *grant = find_grant(request->header.nodeid);
     uint32_t thread = request->header.pid;
-    if (grant == NULL || request->in.open.flags & (O_ACCMODE | O_TRUNC) || !is_admitted(thread))
+    if (grant == NULL || grant->is_directory || request->in.open.flags & (O_ACCMODE | O_TRUNC) || !is_admitted(thread))
         return false;
     if (grant->is_noted && fast.noted == MAX_NOTES)
         return false;
@@ -397,6 +431,41 @@ static bool answer_open(const struct request *request)
     if (grant->is_noted)
         fast.notes[fast.noted++] = (struct note){thread, grant->node, opened_ns};
     fast.opens++;
+    return true;
+}
+
+static bool is_probed(const char *name)
+{
+    for (size_t i = 0; i < PROBED; i++)
+        if (strcmp(name, probed_names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a directory is where it was granted, and has no entry of this name. */
+static bool is_absent(const struct grant *grant, const char *name)
+{
+    struct open_how how = {
+        .flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+    struct stat info;
+    int fd = (int)syscall(SYS_openat2, fast.home_fd, grant->path, &how, sizeof how);
+    if (fd < 0)
+        return false;
+    bool absent = fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+    close(fd);
+    return absent;
+}
+
+static bool answer_lookup(const struct request *request)
+{
+    const struct grant *grant = is_probed(request->name) ? find_grant(request->header.nodeid) : NULL;
+    if (grant == NULL || !grant->is_directory || !is_absent(grant, request->name))
+        return false;
+    struct fuse_entry_out none = {.entry_valid = ABSENT_S}; /* node 0: there is no such name */
+    fast.lookups++;
+    reply(request, 0, &none, sizeof none);
     return true;
 }
 
@@ -466,6 +535,7 @@ static bool answer(void *data, size_t size)
     if (!parse(data, size, &request))
         return false;
     switch (request.header.opcode) {
+    case FUSE_LOOKUP: return answer_lookup(&request);
     case FUSE_OPEN: return answer_open(&request);
     case FUSE_READ: return answer_read(&request);
     case FUSE_RELEASE: return answer_release(&request);
@@ -567,6 +637,11 @@ int fuse_session_receive_buf(struct fuse_session *session, struct fuse_buf *buff
 
 /* -- for Python -------------------------------------------------------------------------------- */
 
+static bool is_node(unsigned long long number)
+{
+    return number != 0 && !(number & NODE_HANDLE);
+}
+
 static bool in_serving_thread(void)
 {
     if (fast.is_armed && pthread_equal(fast.thread, pthread_self()))
@@ -651,20 +726,31 @@ static PyObject *fast_grant(PyObject *module, PyObject *arguments)
                           &is_noted) ||
         !in_serving_thread())
         return NULL;
-    if (node == 0 || node & NODE_HANDLE || size < 0 || length >= MAX_PATH || strlen(path) != (size_t)length) {
+    if (!is_node(node) || size < 0 || length >= MAX_PATH || strlen(path) != (size_t)length) {
         PyErr_SetString(PyExc_ValueError, "not a node, size or path");
         return NULL;
     }
-    char *copy = strdup(path);
-    remove_grant(node);
-    if (copy == NULL || !reserve_grant()) {
-        free(copy);
-        return PyErr_NoMemory();
+    struct grant version = {node, inode, size, mtime_ns, ctime_ns, NULL, is_noted, false};
+    return add_grant(&version, path) ? Py_NewRef(Py_None) : PyErr_NoMemory();
+}
+
+PyDoc_STRVAR(grant_directory_doc, "grant_directory(node, path)\n--\n\n"
+                                  "Answer lookups of PROBED_NAMES in a directory while they do not exist.");
+
+static PyObject *fast_grant_directory(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    unsigned long long node;
+    const char *path;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(arguments, "Ky#:grant_directory", &node, &path, &length) || !in_serving_thread())
+        return NULL;
+    if (!is_node(node) || length >= MAX_PATH || strlen(path) != (size_t)length) {
+        PyErr_SetString(PyExc_ValueError, "not a node or path");
+        return NULL;
     }
-    *free_slot(node) = (struct grant){node, inode, size, mtime_ns, ctime_ns, copy, is_noted};
-    fast.used++;
-    fast.granted++;
-    Py_RETURN_NONE;
+    struct grant directory = {.node = node, .is_directory = true};
+    return add_grant(&directory, path) ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 
 PyDoc_STRVAR(revoke_doc, "revoke(node)\n--\n\nLeave opens of a node to Python. Returns whether it was granted.");
@@ -783,9 +869,9 @@ PyDoc_STRVAR(state_doc, "state()\n--\n\nWhether requests arrive here, whether di
 static PyObject *fast_state(PyObject *module, PyObject *none)
 {
     (void)module, (void)none;
-    return Py_BuildValue("{s:O,s:O,s:n,s:K,s:K,s:K,s:K}", "bound", fast.is_bound ? Py_True : Py_False, "directories",
-                         fast.caches_dirs ? Py_True : Py_False, "grants", (Py_ssize_t)fast.granted, "opens",
-                         (unsigned long long)fast.opens, "reads", (unsigned long long)fast.reads, "releases",
+    return Py_BuildValue("{s:O,s:O,s:n,s:K,s:K,s:K,s:K,s:K}", "bound", fast.is_bound ? Py_True : Py_False, "directories",
+                         fast.caches_dirs ? Py_True : Py_False, "grants", (Py_ssize_t)fast.granted, "lookups",
+                         (unsigned long long)fast.lookups, "opens", (unsigned long long)fast.opens, "reads", (unsigned long long)fast.reads, "releases",
                          (unsigned long long)fast.releases, "vain_spins", (unsigned long long)fast.vain_spins);
 }
 
@@ -880,6 +966,7 @@ static PyMethodDef methods[] = {
     {"start", fast_start, METH_VARARGS, start_doc},
     {"stop", fast_stop, METH_NOARGS, stop_doc},
     {"grant", fast_grant, METH_VARARGS, grant_doc},
+    {"grant_directory", fast_grant_directory, METH_VARARGS, grant_directory_doc},
     {"revoke", fast_revoke, METH_O, revoke_doc},
     {"admit", fast_admit, METH_VARARGS, admit_doc},
     {"dismiss", fast_dismiss, METH_NOARGS, dismiss_doc},
@@ -907,12 +994,26 @@ static void disarm_child(void)
     fast.is_armed = false;
 }
 
+static PyObject *list_probed_names(void)
+{
+    PyObject *names = PyTuple_New(PROBED);
+    for (size_t i = 0; names != NULL && i < PROBED; i++) {
+        PyObject *name = PyUnicode_FromString(probed_names[i]);
+        if (name == NULL)
+            Py_CLEAR(names);
+        else
+            PyTuple_SET_ITEM(names, (Py_ssize_t)i, name);
+    }
+    return names;
+}
+
 PyMODINIT_FUNC PyInit__fast(void)
 {
     real_receive = (int (*)(struct fuse_session *, struct fuse_buf *))dlsym(RTLD_NEXT, "fuse_session_receive_buf");
     pthread_atfork(NULL, NULL, disarm_child);
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && (PyModule_AddObject(module, "FAST_HANDLE", PyLong_FromUnsignedLongLong(FAST_HANDLE)) < 0 ||
+    if (module != NULL && (PyModule_AddObject(module, "PROBED_NAMES", list_probed_names()) < 0 ||
+                           PyModule_AddObject(module, "FAST_HANDLE", PyLong_FromUnsignedLongLong(FAST_HANDLE)) < 0 ||
                            PyModule_AddObject(module, "NODE_HANDLE", PyLong_FromUnsignedLongLong(NODE_HANDLE)) < 0 ||
                            PyModule_AddIntConstant(module, "LAST_POSITION", LAST_POSITION) < 0)) {
         Py_DECREF(module);

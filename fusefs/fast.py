@@ -18,6 +18,9 @@ FAST_HANDLE = 1 << 62  # a handle that the extension opened: this bit and a desc
 NODE_HANDLE = 1 << 63  # in place of a directory's handle: this bit and a node
 LAST_POSITION = 1 << 23  # in the position of a listing's last name: the extension answers that nothing follows
 
+# Names that programs look for in every directory of a tree. The extension answers that they do not exist.
+PROBED_NAMES = frozenset({".fdignore", ".git", ".gitignore", ".ignore", ".rgignore"})
+
 
 def _load() -> tuple[ModuleType | None, str]:
     """The extension, or why it cannot be used."""

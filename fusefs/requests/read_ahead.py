@@ -1,7 +1,8 @@
 """Read-ahead: while a program walks a tree, read the directories that it will come to next.
 
 find, grep and rsync go through the subdirectories of a directory in the order of its listing, tar in the
-order of their inode numbers. Each of them goes down into a directory before it reads the next one.
+order of their inode numbers, rg from the last one to the first. Each of them goes down into a directory
+before it reads the next one.
 
 Two things are done ahead. Without help each directory waits for the disk in turn: a worker thread
 reads into the kernel's caches, in C, without the interpreter's lock, the directories and those
@@ -71,7 +72,8 @@ class _Walk:
         self.listing = listing
         known = directory.children
         numbers = {name: known[name].shown_inode or known[name].inode for name in listing.names if name in known}
-        self._orders = [_Order(listing.names), _Order(sorted(numbers, key=numbers.__getitem__))]
+        by_number = sorted(numbers, key=numbers.__getitem__)
+        self._orders = [_Order(listing.names), _Order(by_number), _Order(reversed(listing.names))]
         self._order = self._orders[0]  # the one that the program follows
 
     def next_names(self, name: str) -> list[str]:

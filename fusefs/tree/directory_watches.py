@@ -95,6 +95,10 @@ class DirectoryWatches:
         if node is not None:
             node.is_watched = False
             self._numbers.pop(node.inode, None)
+            self.unwatched(node)
+
+    def unwatched(self, node: Node) -> None:
+        """Hook, called with each directory whose changes are not reported any more."""
 
     def close(self) -> None:
         self._inotify.close()

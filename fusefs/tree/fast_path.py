@@ -83,8 +83,18 @@ class FastPath:
         self.report_opens()
         self._serving.grant(node, os.fsencode(path), *Stamp.of(info), is_document)
 
+    def grant_directory(self, node: int, path: str) -> bool:
+        """Let the extension answer lookups of PROBED_NAMES in this directory. False: it is not in use.
+
+        The kernel must be notified of each of these names that appears.
+        """
+        if self._serving is None:
+            return False
+        self._serving.grant_directory(node, os.fsencode(path))
+        return True
+
     def revoke(self, node: int) -> None:
-        """Leave opens of a node to Python until it is granted again."""
+        """Leave opens of a node, or lookups in it, to Python until it is granted again."""
         if self._serving is not None:
             self.report_opens()
             self._serving.revoke(node)

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fusefs.fast import PROBED_NAMES
 from fusefs.views.base import Item, VirtualDir
 from store.disk.file import Stamp
 from store.errors import StoreError
@@ -135,15 +136,19 @@ class Node:
     def note_absent(self, name: str) -> None:
         """The kernel caches that there is no such name."""
         if not isinstance(self.absent, set):
-            self.absent = set()
+            self.absent = set(self.absent)
         self.absent.add(name)
 
     def forget_absent(self, name: str) -> bool:
-        """Whether the kernel has cached that there is no such name; it is about to be invalidated."""
+        """Whether the kernel has cached that there is no such name; it is about to be invalidated.
+
+        The extension may answer again at any time that a probed name does not exist: it stays noted.
+        """
         if name not in self.absent:
             return False
-        assert isinstance(self.absent, set)
-        self.absent.remove(name)
+        if name not in PROBED_NAMES:
+            assert isinstance(self.absent, set)
+            self.absent.remove(name)
         return True
 
     def path_of(self, name: str) -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+from fusefs.fast import PROBED_NAMES
 from fusefs.switches import enabled
 from fusefs.tree.append_buffers import AppendBuffer
 from fusefs.tree.directory_watches import DirectoryWatches
@@ -35,6 +36,9 @@ from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKin
 
 _CACHE_LISTINGS = enabled("listings")
 _KEEP_PAGES = enabled("pages")
+_CACHE_NAMES = enabled("timeouts")
+# Directories in which PROBED_NAMES are foreign files: they exist if they are on the disk, and for everybody.
+_SHOWS_PROBED = frozenset({PathKind.SESSIONS, PathKind.SESSION, PathKind.CHILDREN})
 
 
 class Tree:
@@ -48,6 +52,7 @@ class Tree:
         self.nodes.replaced = self.shown_numbers.replaced  # type: ignore[method-assign]
         self.nodes.is_reserved = self.shown_numbers.is_reserved  # type: ignore[method-assign]
         self.fast = FastPath()
+        self.watches.unwatched = self._path_changed  # type: ignore[method-assign]
         self.nodes.path_changed = self._path_changed  # type: ignore[method-assign]
         self._views = views  # by name of the top directory; "" for the files at the top
         # Views show content of sessions, so they get the same permissions.
@@ -100,12 +105,18 @@ class Tree:
         node = Node(self.nodes.number(path, version), parent, name, path, path_info, info=info)
         if stat.S_ISDIR(info.st_mode) and self.watches.add(node):
             node.info = self.store.names.stat(path) or info  # changes before the watch are not reported
+            self._grant_directory(node, path_info.kind)
         self.nodes.add(node)
         self.shown_numbers.inherit(node)
         if is_version and _KEEP_PAGES:
             # The kernel has no pages of a new node, or those of the same version.
             self.fast.grant(node.inode, path, info, is_document=path_info.kind in CHECKED)
         return node
+
+    def _grant_directory(self, node: Node, kind: PathKind) -> None:
+        """Let the extension answer lookups of names that do not exist, as rg sends them for each directory."""
+        if kind in _SHOWS_PROBED and _CACHE_NAMES and self.fast.grant_directory(node.inode, node.path):
+            node.absent = PROBED_NAMES
 
     def _rejected(self, parent: Node, name: str, path: str) -> Node:
         """`session.json.rejected` and `session.json.error`: read-only copies from the rejects directory."""
@@ -265,8 +276,9 @@ class Tree:
     def recheck(self, directory: Node, name: str) -> list[Invalidation]:
         """Stat a name again. Returns the invalidations if it changed."""
         known, path = directory.children.get(name), directory.path_of(name)
+        absent = self.forget_absent(directory, name)  # also if known: removed for a moment, it was absent
         if known is None:
-            return self.forget_absent(directory, name)
+            return absent
         if known.path_info is None or self.writers.hidden.find(path, EVERYBODY) is not None:
             return []  # not cached by the kernel
         info = self.store.names.stat(path)
@@ -276,9 +288,9 @@ class Tree:
             self.nodes.detach(known)
             return [Invalidation(directory.inode, os.fsencode(name))]
         if known.info is not None and _is_equal(known.info, info) and not known.has_old_info:
-            return []
+            return absent
         known.set_stat(info)
-        return [Invalidation(known.inode, pages=not known.is_version and not known.is_dir)]
+        return [*absent, Invalidation(known.inode, pages=not known.is_version and not known.is_dir)]
 
     def forget_absent(self, directory: Node, name: str) -> list[Invalidation]:
         """Invalidate a name that the kernel may have cached as absent."""

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusefs import _fast
-from fusefs.fast import FAST_HANDLE, LAST_POSITION, NODE_HANDLE
+from fusefs.fast import FAST_HANDLE, LAST_POSITION, NODE_HANDLE, PROBED_NAMES
 
 SOURCE = Path(__file__).parent.parent.parent / "fusefs/_fast.c"
 
 # From linux/fuse.h: opcode → size of the body that the extension reads.
 BODIES = {14: 8, 15: 40, 18: 24, 25: 24, 26: 16, 27: 8, 28: 40, 30: 16, 44: 40}
+LOOKUP = 1  # its body is a name that ends with a zero byte
 HEADER = struct.Struct("=IIQQIIIHH")
 
 
@@ -54,10 +55,16 @@ def test_request_is_understood_if_its_body_is_complete(opcode: int, body: bytes,
     assert _fast.parse(request(opcode, body, node)) == expected
 
 
+@given(st.binary(max_size=80))
+def test_lookup_is_understood_if_its_name_ends_with_the_request(body: bytes) -> None:
+    is_name = body.find(0) == len(body) - 1 and body != b""
+    assert _fast.parse(request(LOOKUP, body)) == ((LOOKUP, 7) if is_name else None)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_parsed(data: bytes) -> None:
     found = _fast.parse(data)
-    assert found is None or found[0] in BODIES
+    assert found is None or found[0] in {LOOKUP, *BODIES}
 
 
 @given(st.sampled_from(sorted(BODIES)), st.integers(0, 2**32 - 1))
@@ -77,6 +84,7 @@ def test_other_requests_are_left_to_libfuse(opcode: int) -> None:
 def test_constants_agree() -> None:
     assert (_fast.FAST_HANDLE, _fast.NODE_HANDLE) == (FAST_HANDLE, NODE_HANDLE)
     assert _fast.LAST_POSITION == LAST_POSITION
+    assert set(_fast.PROBED_NAMES) == PROBED_NAMES
 
 
 @pytest.mark.usefixtures("started")
@@ -114,6 +122,19 @@ def test_grants_are_a_set(changes: list[tuple[bool, int]]) -> None:
 def test_impossible_grants_are_rejected(node: int, path: bytes, size: int) -> None:
     with pytest.raises(ValueError, match="not a node"):
         _fast.grant(node, path, 1, size, 1, 1, False)
+    if size > 0:
+        with pytest.raises(ValueError, match="not a node"):
+            _fast.grant_directory(node, path)
+
+
+@pytest.mark.usefixtures("started")
+def test_a_node_has_one_grant() -> None:
+    _fast.grant(5, b"path", 1, 1, 1, 1, False)
+    _fast.grant_directory(5, b"path")
+    _fast.grant_directory(5, b"other")
+    assert _fast.state()["grants"] == 1
+    assert _fast.revoke(5)
+    assert not _fast.revoke(5)
 
 
 @pytest.mark.usefixtures("started")

@@ -9,10 +9,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fusefs.fast import PROBED_NAMES
 from store import Message
 from tests.builders import make_session
 from tests.mount.conftest import Mount, wait_until
@@ -145,6 +147,44 @@ def test_rg_asks_for_ignore_files_once(mounted: Mount) -> None:
     for _ in range(2):
         subprocess.run(search, capture_output=True)
     wait_until(lambda: counted(mounted, lambda: subprocess.run(search, capture_output=True))["lookup"] <= 6, SOON_S)
+
+
+def is_missing(path: Path) -> bool:
+    return not path.exists()
+
+
+def test_ignore_files_are_looked_up_in_c(mounted: Mount) -> None:
+    """rg looks for four names in every directory, so Python must not be asked for each of them."""
+    run("ls", "-R", mounted.sessions)
+    probed = [mounted.sessions / "root" / below / name for below in ("", "children/child") for name in PROBED_NAMES]
+    assert not counted(mounted, lambda: [path.exists() for path in probed])["lookup"]
+    assert not any(path.exists() for path in probed)
+
+
+def test_ignore_files_exist_as_soon_as_they_are_created(mounted: Mount) -> None:
+    """The kernel has cached that there is none, and caches it again after each removal."""
+    for directory in (mounted.sessions, mounted.sessions / "root", mounted.sessions / "root/children"):
+        file, on_disk = directory / ".gitignore", mounted.home / "sessions" / directory.relative_to(mounted.sessions)
+        for _ in range(3):
+            assert not file.exists()
+            file.write_text("here")
+            assert file.exists()
+            file.unlink()
+            assert not file.exists()
+            (on_disk / ".gitignore").write_text("elsewhere")
+            wait_until(file.exists, SOON_S)
+            (on_disk / ".gitignore").unlink()
+            wait_until(partial(is_missing, file), SOON_S)
+
+
+def test_ignore_files_are_looked_up_where_a_session_is_now(mounted: Mount) -> None:
+    assert not (mounted.sessions / "root/.ignore").exists()
+    (mounted.sessions / "root/.rgignore").write_text("moves")
+    (mounted.sessions / "root").rename(mounted.sessions / "moved")
+    assert (mounted.sessions / "moved/.rgignore").read_text() == "moves"
+    assert not (mounted.sessions / "moved/.ignore").exists()
+    (mounted.home / "sessions/moved/.ignore").write_text("elsewhere")
+    wait_until((mounted.sessions / "moved/.ignore").exists, SOON_S)
 
 
 def test_missing_name_created_elsewhere_appears(mounted: Mount) -> None:

@@ -1,4 +1,4 @@
-"""Directories are read ahead of a program that walks a tree, in either order that programs use."""
+"""Directories are read ahead of a program that walks a tree, in each order that programs use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,13 @@ from fusefs.requests.threads import Threads
 from fusefs.tree.nodes import Listing, Node
 
 NAMES = [f"s{number:04}" for number in range(300)]
+
+# find reads directories in the order of the listing, tar in that of their inode numbers, rg backwards.
+ORDERS: dict[str, Callable[[Iterable[Node]], list[Node]]] = {
+    "listing": lambda nodes: sorted(nodes, key=lambda node: node.name),
+    "inodes": lambda nodes: sorted(nodes, key=lambda node: node.inode),
+    "backwards": lambda nodes: sorted(nodes, key=lambda node: node.name, reverse=True),
+}
 
 
 @pytest.fixture
@@ -45,11 +52,11 @@ def ahead(tmp_path: Path, list_directory: Callable[[Node], object] = lambda node
     return ReadAhead(tmp_path, Threads(), lambda: 0, list_directory)
 
 
-@pytest.mark.parametrize("by", ["name", "inode"])
-def test_a_walk_is_read_ahead_once(tmp_path: Path, started: list[str], by: str) -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_walk_is_read_ahead_once(tmp_path: Path, started: list[str], order: str) -> None:
     """All but the first directories are read ahead, each once, and never far ahead."""
     parent = directory(tmp_path)
-    nodes = sorted(parent.children.values(), key=lambda node: getattr(node, by))
+    nodes = ORDERS[order](parent.children.values())
     reader = ahead(tmp_path)
     for place, node in enumerate(nodes):
         reader.directory_read(node)
@@ -123,9 +130,8 @@ def test_the_next_directory_of_a_walk_is_listed(tmp_path: Path) -> None:
     assert listed == TREE.split()[2:]
 
 
-@pytest.mark.parametrize("by", ["name", "inode"])
-def test_a_walk_in_either_order_is_listed_ahead(tmp_path: Path, started: list[str], by: str) -> None:
-    """tar reads directories in the order of their inode numbers."""
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_walk_in_each_order_is_listed_ahead(tmp_path: Path, started: list[str], order: str) -> None:
     listed: list[str] = []
 
     def list_directory(node: Node) -> None:
@@ -133,7 +139,7 @@ def test_a_walk_in_either_order_is_listed_ahead(tmp_path: Path, started: list[st
         list_names(node)
 
     parent = directory(tmp_path)
-    nodes = sorted(parent.children.values(), key=lambda node: getattr(node, by))
+    nodes = ORDERS[order](parent.children.values())
     for node in nodes:
         node.is_watched = True
     reader = ahead(tmp_path, list_directory)

@@ -48,10 +48,13 @@ def test_dropped_directory_reports_nothing(watches: DirectoryWatches, tmp_path: 
 
 def test_removed_directory_is_reported_and_no_longer_watched(watches: DirectoryWatches, tmp_path: Path) -> None:
     node = directory(tmp_path, "d")
+    unwatched: list[Node] = []
+    watches.unwatched = unwatched.append  # type: ignore[method-assign, assignment]
     watches.add(node)
     os.rmdir(tmp_path / "d")
     assert Event(node, "", True, is_gone=True) in watches.read()
     assert not node.is_watched
+    assert unwatched == [node]
 
 
 def test_another_node_takes_over_the_watch_of_its_directory(watches: DirectoryWatches, tmp_path: Path) -> None:

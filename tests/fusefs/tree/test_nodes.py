@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from fusefs.fast import PROBED_NAMES
 from fusefs.tree.nodes import ROOT_INODE, Listing, Node, Nodes
 from store.path_kinds import classify_path
 
@@ -85,6 +86,17 @@ def test_nodes_own_only_the_containers_that_they_use() -> None:
     assert one.children is two.children
     assert one.absent is two.absent
     assert root.children == {"one": one, "two": two}
-    one.note_absent(".git")
-    assert (one.absent, two.absent) == ({".git"}, set())
-    assert [one.forget_absent(".git"), one.forget_absent(".git"), two.forget_absent(".git")] == [True, False, False]
+    one.note_absent("note")
+    assert (one.absent, two.absent) == ({"note"}, set())
+    assert [one.forget_absent("note"), one.forget_absent("note"), two.forget_absent("note")] == [True, False, False]
+
+
+def test_names_that_the_extension_answers_stay_noted_as_absent() -> None:
+    """It may answer again that there is none, after the kernel was notified."""
+    node = Node(7, None, "", "", None, absent=PROBED_NAMES)
+    assert node.forget_absent(".git")
+    assert node.forget_absent(".git")
+    node.note_absent("note")
+    assert node.absent == {"note", *PROBED_NAMES}
+    assert node.forget_absent("note")
+    assert node.absent == PROBED_NAMES
