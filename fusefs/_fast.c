@@ -97,6 +97,8 @@
 #define PREFETCH_DEPTH 3        /* sessions/<root>: children/<child>/attachments */
 #define PREFETCH_NAMES 256      /* below each directory */
 #define ABSENT_S 3600           /* how long the kernel caches that a name does not exist */
+#define SCAN_BYTES (32 << 10)   /* of names in a directory that scan() lists */
+#define MAX_SCANNED 128         /* names in it */
 #define TURN_NS 2000000L        /* after this long other tasks of the event loop have to run */
 
 /* Names that programs look for in every directory of a tree. */
@@ -158,12 +160,15 @@ static struct {
     char *read_buffer;
     uint32_t lister, lister_uid; /* of the READDIR that was passed on last */
     int failed_spins, spin_pause; /* see next_comes_soon() */
+    bool pauses_after_end;        /* see pause_after_end() */
 
     /* state() reads these in any thread. */
     atomic_bool is_bound;    /* fd is the session's descriptor */
     atomic_bool caches_dirs; /* wanted by start() and offered by the kernel */
     _Atomic uint64_t lookups, opens, reads, releases, vain_spins;
 } fast = {.fd = -1, .home_fd = -1};
+
+static PyObject *stat_result; /* the type in `os` */
 
 static int (*real_receive)(struct fuse_session *, struct fuse_buf *);
 
@@ -612,6 +617,17 @@ static bool next_comes_soon(void)
     return has_request(GRACE_NS);
 }
 
+/* Whether Python has to run now: this request was answered, and it asked for the end of a listing. */
+static bool has_pause(const void *data)
+{
+    struct fuse_in_header header;
+    memcpy(&header, data, sizeof header);
+    if (!fast.pauses_after_end || (header.opcode != FUSE_READDIRPLUS && header.opcode != FUSE_READDIR))
+        return false;
+    fast.pauses_after_end = false;
+    return true;
+}
+
 /* Receive a request that libfuse has to process. -EINTR: there is none now. */
 int fuse_session_receive_buf(struct fuse_session *session, struct fuse_buf *buffer)
 {
@@ -620,11 +636,18 @@ int fuse_session_receive_buf(struct fuse_session *session, struct fuse_buf *buff
     PyThreadState *released = NULL;
     int64_t turn_ends = now_ns() + TURN_NS;
     int size;
+    if (fast.pauses_after_end) {
+        if (PyGILState_Check())
+            released = PyEval_SaveThread();
+        fast.pauses_after_end = next_comes_soon(); /* otherwise the program does not ask for the end */
+    }
     for (;;) {
         size = real_receive(session, buffer);
         if (size <= 0 || buffer->flags & FUSE_BUF_IS_FD || !answer(buffer->mem, (size_t)size))
             break;
         size = -EINTR;
+        if (has_pause(buffer->mem))
+            break;
         if (released == NULL && PyGILState_Check())
             released = PyEval_SaveThread();
         if (now_ns() > turn_ends || !next_comes_soon())
@@ -864,6 +887,19 @@ static PyObject *fast_lister(PyObject *module, PyObject *none)
     return in_serving_thread() ? Py_BuildValue("II", fast.lister, fast.lister_uid) : NULL;
 }
 
+PyDoc_STRVAR(pause_after_end_doc, "pause_after_end()\n--\n\n"
+                                  "Wait for a request for the end of a listing, and return to Python when it is answered.\n\n"
+                                  "The program is busy with the names then, and Python works ahead.");
+
+static PyObject *fast_pause_after_end(PyObject *module, PyObject *none)
+{
+    (void)module, (void)none;
+    if (!in_serving_thread())
+        return NULL;
+    fast.pauses_after_end = true;
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(state_doc, "state()\n--\n\nWhether requests arrive here, whether directories are cached, and counters.");
 
 static PyObject *fast_state(PyObject *module, PyObject *none)
@@ -873,6 +909,119 @@ static PyObject *fast_state(PyObject *module, PyObject *none)
                          fast.caches_dirs ? Py_True : Py_False, "grants", (Py_ssize_t)fast.granted, "lookups",
                          (unsigned long long)fast.lookups, "opens", (unsigned long long)fast.opens, "reads", (unsigned long long)fast.reads, "releases",
                          (unsigned long long)fast.releases, "vain_spins", (unsigned long long)fast.vain_spins);
+}
+
+/* -- listing a directory ----------------------------------------------------------------------- */
+
+struct scanned {
+    const char *name;
+    struct stat info;
+};
+
+/* From getdents64(2); glibc declares it under another name. */
+struct directory_entry {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t size;
+    uint8_t type;
+    char name[];
+};
+
+/* Read the names in a directory with one call. -1: there are more, or an error. */
+static ssize_t read_names(int fd, char *buffer, size_t size)
+{
+    char rest[512];
+    ssize_t length = syscall(SYS_getdents64, fd, buffer, size);
+    return length < 0 || syscall(SYS_getdents64, fd, rest, sizeof rest) != 0 ? -1 : length;
+}
+
+/* Stat what read_names() found. Returns how many exist; -1: too many, or an error. */
+static int stat_names(int fd, const char *buffer, ssize_t length, struct scanned *found)
+{
+    int count = 0;
+    for (ssize_t at = 0; at < length;) {
+        const struct directory_entry *entry = (const struct directory_entry *)(buffer + at);
+        at += entry->size;
+        if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
+            continue;
+        if (count == MAX_SCANNED)
+            return -1;
+        found[count].name = entry->name;
+        if (fstatat(fd, entry->name, &found[count].info, AT_SYMLINK_NOFOLLOW) == 0)
+            count++;
+        else if (errno != ENOENT) /* deleted meanwhile */
+            return -1;
+    }
+    return count;
+}
+
+static int scan_directory(const char *path, char *buffer, size_t size, struct scanned *found)
+{
+    struct open_how how = {
+        .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+    int fd = (int)syscall(SYS_openat2, fast.home_fd, path, &how, sizeof how);
+    if (fd < 0)
+        return -1;
+    ssize_t length = read_names(fd, buffer, size);
+    int count = length < 0 ? -1 : stat_names(fd, buffer, length, found);
+    close(fd);
+    return count;
+}
+
+static double in_s(struct timespec time)
+{
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* (name, os.stat_result). */
+static PyObject *describe_scanned(const struct scanned *found)
+{
+    const struct stat *info = &found->info;
+    PyObject *fields = Py_BuildValue(
+        "IKKKIILLLLdddLLLLLK", info->st_mode, (unsigned long long)info->st_ino, (unsigned long long)info->st_dev,
+        (unsigned long long)info->st_nlink, info->st_uid, info->st_gid, (long long)info->st_size,
+        (long long)info->st_atim.tv_sec, (long long)info->st_mtim.tv_sec, (long long)info->st_ctim.tv_sec,
+        in_s(info->st_atim), in_s(info->st_mtim), in_s(info->st_ctim), (long long)in_ns(info->st_atim),
+        (long long)in_ns(info->st_mtim), (long long)in_ns(info->st_ctim), (long long)info->st_blksize,
+        (long long)info->st_blocks, (unsigned long long)info->st_rdev);
+    PyObject *result = fields != NULL ? PyObject_CallOneArg(stat_result, fields) : NULL;
+    PyObject *name = PyUnicode_DecodeFSDefault(found->name);
+    PyObject *pair = result != NULL && name != NULL ? PyTuple_Pack(2, name, result) : NULL;
+    Py_XDECREF(fields);
+    Py_XDECREF(result);
+    Py_XDECREF(name);
+    return pair;
+}
+
+PyDoc_STRVAR(scan_doc, "scan(path)\n--\n\n"
+                       "The names in a directory below the home, with their os.stat_result.\n\n"
+                       "None if the directory is large, missing or cannot be read.");
+
+static PyObject *fast_scan(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    static _Alignas(8) char buffer[SCAN_BYTES];
+    static struct scanned found[MAX_SCANNED];
+    const char *path = PyBytes_AsString(argument);
+    if (path == NULL || !in_serving_thread())
+        return NULL;
+    int count;
+    Py_BEGIN_ALLOW_THREADS
+    count = scan_directory(path, buffer, sizeof buffer, found);
+    Py_END_ALLOW_THREADS
+    if (count < 0)
+        Py_RETURN_NONE;
+    PyObject *pairs = PyList_New(count);
+    for (int i = 0; pairs != NULL && i < count; i++) {
+        PyObject *pair = describe_scanned(&found[i]);
+        if (pair == NULL)
+            Py_CLEAR(pairs);
+        else
+            PyList_SET_ITEM(pairs, i, pair);
+    }
+    return pairs;
 }
 
 /* -- reading ahead: in any thread, without the state above -------------------------------------- */
@@ -974,6 +1123,8 @@ static PyMethodDef methods[] = {
     {"opened", fast_opened, METH_O, opened_doc},
     {"open_files", fast_open_files, METH_NOARGS, open_files_doc},
     {"lister", fast_lister, METH_NOARGS, lister_doc},
+    {"pause_after_end", fast_pause_after_end, METH_NOARGS, pause_after_end_doc},
+    {"scan", fast_scan, METH_O, scan_doc},
     {"state", fast_state, METH_NOARGS, state_doc},
     {"parse", fast_parse, METH_VARARGS, parse_doc},
     {"prefetch", fast_prefetch, METH_VARARGS, prefetch_doc},
@@ -1011,6 +1162,11 @@ PyMODINIT_FUNC PyInit__fast(void)
 {
     real_receive = (int (*)(struct fuse_session *, struct fuse_buf *))dlsym(RTLD_NEXT, "fuse_session_receive_buf");
     pthread_atfork(NULL, NULL, disarm_child);
+    PyObject *os = PyImport_ImportModule("os");
+    stat_result = os != NULL ? PyObject_GetAttrString(os, "stat_result") : NULL;
+    Py_XDECREF(os);
+    if (stat_result == NULL)
+        return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (PyModule_AddObject(module, "PROBED_NAMES", list_probed_names()) < 0 ||
                            PyModule_AddObject(module, "FAST_HANDLE", PyLong_FromUnsignedLongLong(FAST_HANDLE)) < 0 ||

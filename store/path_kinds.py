@@ -146,6 +146,15 @@ def classify_path(path: str) -> PathInfo:
     return PathInfo(path, _kind(location, rest), location, name)
 
 
+def classify_in(directory: PathInfo | None, path: str) -> PathInfo:
+    """Classify a path in a directory that is classified already: as classify_path does, but faster for documents."""
+    if directory is not None and directory.kind is PathKind.SESSION:
+        name = path[len(directory.path) + 1 :]
+        if name in layout.DOCUMENTS:
+            return PathInfo(path, PathKind.DOCUMENT, directory.location, name)
+    return classify_path(path)
+
+
 def _kind(location: Location, rest: str) -> PathKind:
     if not rest:
         return PathKind.SESSION

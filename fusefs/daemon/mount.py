@@ -61,7 +61,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             is_shared=options.allow_other,
         )
         log_stacks_on_sigquit()
-        instruments = request_loop.install(operations.read_ahead.list_next)
+        instruments = request_loop.install(operations.read_ahead.between_requests)
         watchdog.wait_ready()
         # Generated directories differ from user to user, and the kernel has one listing for all.
         operations.tree.fast.start(options.home, directories=not options.allow_other)

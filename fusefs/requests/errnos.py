@@ -82,12 +82,13 @@ def spawn_guarded(what: str, work: Callable[[], Awaitable[object]]) -> None:
     trio.lowlevel.spawn_system_task(guard)
 
 
-def call_guarded(what: str, work: Callable[[], object]) -> None:
-    """Call a function between requests. An unexpected exception is logged and does not end the mount."""
+def call_guarded(what: str, work: Callable[[], bool]) -> bool:
+    """Call a function between requests. An unexpected exception is logged, does not end the mount, and means False."""
     try:
-        work()
+        return work()
     except Exception:
         log.exception("%s failed", what)
+        return False
 
 
 def _guard(name: str, handler: Handler, *, is_request: bool) -> Handler:

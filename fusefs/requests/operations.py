@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import pyfuse3
@@ -54,6 +54,7 @@ log = logging.getLogger("grovefs.mount")
 
 # Directories with this st_size have thousands of names: list them in a worker thread.
 _LARGE_DIR_BYTES = 64 << 10
+_MAX_NODES_AHEAD = 64  # made before the kernel reads them
 # Negative cache entries per directory. Each name is kept in memory here too.
 _MAX_ABSENT = 1000
 # Kinds of files that a mount creates only where a program asks for their name. rg looks for ignore files everywhere.
@@ -84,8 +85,16 @@ class Operations(pyfuse3.Operations):
         self.watches = DirectoryWatches(store.home)
         self.callers = Callers()
         self.threads = Threads()
-        self.read_ahead = ReadAhead(store.home, self.threads, self._count_opens, self._list_ahead)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
+        self.read_ahead = ReadAhead(
+            store.home,
+            self.threads,
+            self._count_opens,
+            self._list_ahead,
+            self._make_nodes,
+            self.tree.nodes.drop_unused,
+            self.tree.fast.pause_after_end,
+        )
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
         self.listings = KernelListings()
@@ -250,6 +259,15 @@ class Operations(pyfuse3.Operations):
         """List a directory before it is read, if that does not keep other requests waiting."""
         if not _is_large_dir(node):
             self.tree.listing(node)
+
+    def _make_nodes(self, directory: Node) -> list[Node]:
+        """Make the nodes of a directory before it is read. Without lookups: the kernel does not know them yet."""
+        listing, made = directory.listing, list[Node]()
+        if listing is not None:
+            for name in listing.names[:_MAX_NODES_AHEAD]:
+                with suppress(NotFound):  # gone since
+                    made.append(self.tree.entry(directory, name, listing))
+        return made
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         if fh & NODE_HANDLE:

@@ -9,8 +9,9 @@ reads into the kernel's caches, in C, without the interpreter's lock, the direct
 below them, such as child sessions, up to a limit. Nothing it reads is used here.
 
 And a program waits while a directory is listed, then the mount waits while the program processes the
-names. So the mount lists the very next directory meanwhile. The listing is one like any other:
-the directory is watched, and every change drops it.
+names. So the mount lists the very next directory meanwhile, and makes the nodes of its names. The
+listing is one like any other: the directory is watched, and every change drops it. Between the two
+the program asks for the end of the listing it has, and must not wait for that.
 """
 
 from __future__ import annotations
@@ -94,12 +95,18 @@ class ReadAhead:
     threads: Threads
     count_opens: Callable[[], int]  # files opened so far
     list_directory: Callable[[Node], object]  # lists a directory that is not large; the listing is cached
+    make_nodes: Callable[[Node], list[Node]]  # of the names in a listed directory
+    drop_node: Callable[[Node], object]  # if the kernel does not know it
+    # Lets the extension answer the request for the end of a listing, and return then. False: it is not in use.
+    pause_after_end: Callable[[], bool]
     _walks: dict[int, _Walk] = field(default_factory=dict)  # by node of the directory
     _opens: int = 0
-    # Nodes of directories, in order: read lately, and expected to be read next.
-    _recent: dict[int, None] = field(default_factory=dict)
-    _expected: dict[int, None] = field(default_factory=dict)
+    # Nodes of directories, in order: read lately, and listed ahead, with the nodes that were made in them.
+    _recent: dict[int, list[Node]] = field(default_factory=dict)
+    _expected: dict[int, list[Node]] = field(default_factory=dict)
     _next: Node | None = None  # to be listed as soon as there is time
+    _listed: Node | None = None  # its nodes are to be made as soon as there is time
+    _awaits_end: bool = False  # the program is about to ask for the end of the last listing
 
     # -- the kernel's caches ---------------------------------------------------------------------
 
@@ -136,10 +143,24 @@ class ReadAhead:
         """A program got the names in this directory. If it walks a tree, choose the directory that comes next."""
         parent = directory.parent
         is_walk = directory.inode in self._expected or (parent is not None and parent.inode in self._recent)
-        self._expected.pop(directory.inode, None)
+        self._drop_unread(self._expected.pop(directory.inode, []))
         _note(self._recent, directory.inode)
         if is_walk and _IS_ENABLED:
             self._next = self._next_directory(directory, listing)
+            self._awaits_end = self._next is not None and self.pause_after_end()
+
+    def between_requests(self) -> bool:
+        """Work ahead while a program is busy. Called after each answer.
+
+        First the program processes the reply with the names, then it asks for the end of the listing, then it opens
+        the next directory. Returns whether the extension has to wait for the end of a listing.
+        """
+        if self._next is not None:
+            self.list_next()
+        elif self._listed is not None:
+            self.make_next()
+        awaits_end, self._awaits_end = self._awaits_end, False
+        return awaits_end
 
     def _next_directory(self, directory: Node, listing: Listing) -> Node | None:
         """The first subdirectory, or the one after this directory, or after one of those around it."""
@@ -157,23 +178,38 @@ class ReadAhead:
         return _Order(listing.names).after(name) if len(listing.names) < MIN_NAMES else []
 
     def list_next(self) -> None:
-        """List the chosen directory. Called when an answer was sent: its program is busy with it."""
+        """List the chosen directory."""
         node, self._next = self._next, None
         if node is None or node.listing is not None or not node.is_watched:
             return
-        _note(self._expected, node.inode)
+        self._drop_unread(_note(self._expected, node.inode))
         try:
             self.list_directory(node)
+            self._listed = node
         except (StoreError, OSError) as error:  # removed or unreadable: a request for it will report that
             log.debug("not listed ahead: %s: %s", node.path, error)
 
+    def make_next(self) -> None:
+        """Make the nodes of the directory that was listed, unless it has been read since."""
+        node, self._listed = self._listed, None
+        if node is None or node.inode not in self._expected or not node.is_watched:
+            return
+        self._drop_unread(self._expected[node.inode])
+        try:
+            self._expected[node.inode] = self.make_nodes(node)
+        except (StoreError, OSError) as error:
+            log.debug("no nodes made ahead: %s: %s", node.path, error)
 
-def _note(nodes: dict[int, None], inode: int) -> None:
-    """Remember a node as the last one; the oldest is forgotten."""
-    nodes.pop(inode, None)
-    nodes[inode] = None
-    if len(nodes) > _MAX_WALKS:
-        del nodes[next(iter(nodes))]
+    def _drop_unread(self, nodes: Iterable[Node]) -> None:
+        """Drop those of the nodes made ahead that the kernel has not read: it will not forget them."""
+        for node in nodes:
+            self.drop_node(node)
+
+
+def _note(nodes: dict[int, list[Node]], inode: int) -> list[Node]:
+    """Remember a directory as the last one. Returns what was made in the oldest, which is forgotten."""
+    nodes[inode] = nodes.pop(inode, [])
+    return nodes.pop(next(iter(nodes))) if len(nodes) > _MAX_WALKS else []
 
 
 def _first_unread(parent: Node, names: Iterable[str]) -> Node | None:

@@ -52,7 +52,7 @@ _DONE = _Done()
 class RequestLock(trio.abc.Instrument):
     """The lock of pyfuse3's reader tasks, and their wait for the next request."""
 
-    def __init__(self, when_idle: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, when_idle: Callable[[], bool] = lambda: False) -> None:
         self._when_idle = when_idle  # called after each answer, before the wait for the next request
         self._holder: Task | None = None
         self._parked: deque[Task] = deque()
@@ -98,11 +98,11 @@ class RequestLock(trio.abc.Instrument):
     # -- the wait --------------------------------------------------------------------------------------
 
     def wait_readable(self, fd: int) -> Awaitable[None]:
-        call_guarded("work between requests", self._when_idle)
+        is_awaited = call_guarded("work between requests", self._when_idle)
         # Poll only if another reader is parked: pyfuse3 starts one if it has none, and that one
         # must run first.
         may_poll = self._parked and time.monotonic() < self._turn_ends
-        if may_poll and select.select([fd], (), (), GRACE_S)[0]:
+        if may_poll and (is_awaited or select.select([fd], (), (), GRACE_S)[0]):
             return _DONE
         return self._wait(fd)
 
@@ -116,10 +116,11 @@ class RequestLock(trio.abc.Instrument):
         self._turn_ends = now + (BUSY_TURN_S if now < self._busy_until else TURN_S)
 
 
-def install(when_idle: Callable[[], None] = lambda: None) -> list[trio.abc.Instrument]:
+def install(when_idle: Callable[[], bool] = lambda: False) -> list[trio.abc.Instrument]:
     """Install the loop before pyfuse3.init. Returns the instruments for trio.run.
 
-    `when_idle` is called after each answer. It must be short: the next request may wait for it.
+    `when_idle` is called after each answer. It must be short: the next request may wait for it. It returns whether
+    the extension waits for the next request itself.
     """
     if not enabled("loop"):
         return []

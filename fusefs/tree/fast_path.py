@@ -141,6 +141,17 @@ class FastPath:
         thread, user = self._serving.lister() if self._serving is not None else (0, 0)
         return thread, user
 
+    def scan(self, path: str) -> list[tuple[str, os.stat_result]] | None:
+        """The names in a small directory, with their stat results; None if the store has to list it."""
+        return self._serving.scan(os.fsencode(path)) if self._serving is not None else None
+
+    def pause_after_end(self) -> bool:
+        """Let Python run as soon as the end of a listing is answered. False: the extension is not in use."""
+        if self._serving is None:
+            return False
+        self._serving.pause_after_end()
+        return True
+
     @property
     def mode(self) -> str:
         """What answers opens of unchanged versions, for the status of the mount."""

@@ -32,7 +32,16 @@ from store.disk.file import Stamp, is_same_content
 from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
 from store.namespace.reader import Reader
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path, listing_order
+from store.path_kinds import (
+    CHECKED,
+    MAY_BE_EMPTY,
+    VERSIONED,
+    PathInfo,
+    PathKind,
+    classify_in,
+    classify_path,
+    listing_order,
+)
 
 _CACHE_LISTINGS = enabled("listings")
 _KEEP_PAGES = enabled("pages")
@@ -45,6 +54,7 @@ class Tree:
     def __init__(self, store: Store, views: Mapping[str, View], writers: Writers, watches: DirectoryWatches) -> None:
         self.store = store
         self.writers = writers
+        self._home = os.fspath(store.home)
         self.watches = watches
         self.nodes = Nodes()
         self.shown_numbers = ShownNumbers()
@@ -97,14 +107,14 @@ class Tree:
             if present.has_old_info or not _is_equal(present.info, info):
                 present.set_stat(info)
             return present
-        path_info = classify_path(path)
+        path_info = classify_in(parent.path_info, path)
         is_version = path_info.kind in VERSIONED and stat.S_ISREG(info.st_mode)
         if path_info.kind in VERSIONED and not is_version and not _is_foreign_dir(path_info.kind, info):
             raise NotFound(f"{path} is not a plain file")
         version = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if is_version else info.st_ino
         node = Node(self.nodes.number(path, version), parent, name, path, path_info, info=info)
         if stat.S_ISDIR(info.st_mode) and self.watches.add(node):
-            node.info = self.store.names.stat(path) or info  # changes before the watch are not reported
+            node.info = self._stat_again(path, info)  # changes before the watch are not reported
             self._grant_directory(node, path_info.kind)
         self.nodes.add(node)
         self.shown_numbers.inherit(node)
@@ -112,6 +122,16 @@ class Tree:
             # The kernel has no pages of a new node, or those of the same version.
             self.fast.grant(node.inode, path, info, is_document=path_info.kind in CHECKED)
         return node
+
+    def _stat_again(self, path: str, info: os.stat_result) -> os.stat_result:
+        """The attributes of a directory now. By its whole path, if that leads to the same directory."""
+        try:
+            again = os.lstat(f"{self._home}/{path}")
+        except OSError:
+            again = None
+        if again is not None and (again.st_ino, again.st_dev) == (info.st_ino, info.st_dev):
+            return again
+        return self.store.names.stat(path) or info
 
     def _grant_directory(self, node: Node, kind: PathKind) -> None:
         """Let the extension answer lookups of names that do not exist, as rg sends them for each directory."""
@@ -186,11 +206,12 @@ class Tree:
 
     # -- listing -----------------------------------------------------------------------------------------
 
-    def scan(self, directory: Node, reader: Reader | None = None) -> Listing:
-        """Read a directory, sorted. May be slow; safe to call in a worker thread."""
+    def scan(self, directory: Node, reader: Reader | None = None, *, in_loop: bool = False) -> Listing:
+        """Read a directory, sorted. May be slow; safe to call in a worker thread, without `in_loop`."""
         if directory.path_info is None:
             return self._list_items(directory, reader)
-        infos = dict(self.store.names.scan(directory.path))
+        found = self.fast.scan(directory.path) if in_loop else None
+        infos = dict(found if found is not None else self.store.names.scan(directory.path))
         names = set(infos) - set(self.writers.hidden.in_directory(directory.path, EVERYBODY))
         names.update(self.store.names.rejects.names(directory.path), self.writers.pending_in(directory.path))
         return Listing(sorted(names, key=listing_order), infos)
@@ -211,7 +232,7 @@ class Tree:
         """The cached listing, or a new one."""
         if directory.listing is not None:
             return directory.listing
-        return self.cache_listing(directory, self.scan(directory), directory.changes)
+        return self.cache_listing(directory, self.scan(directory, in_loop=True), directory.changes)
 
     def cache_listing(self, directory: Node, listing: Listing, changes: int) -> Listing:
         """Cache a listing, unless something changed since the scan began."""

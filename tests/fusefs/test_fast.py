@@ -46,6 +46,61 @@ def test_source_compiles_without_warnings() -> None:
     assert done.returncode == 0, done.stderr
 
 
+# -- listing a directory -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("started")
+def test_scan_returns_what_lstat_returns(tmp_path: Path) -> None:
+    directory = tmp_path / "one/two"
+    directory.mkdir(parents=True)
+    (directory / "file").write_bytes(b"x" * 5000)
+    (directory / "below").mkdir()
+    (directory / "link").symlink_to("nowhere")
+    os.mkfifo(directory / "pipe")
+    (directory / os.fsdecode(b"\xff\xfe")).touch()
+    os.utime(directory / "file", ns=(1_234_567_890_123_456_789, -1_500_000_000))
+    os.chmod(directory / "file", 0o640)
+    found = _fast.scan(b"one/two")
+    assert found is not None
+    assert sorted(name for name, _ in found) == sorted(os.listdir(directory))
+    for name, info in found:
+        expected = (directory / name).lstat()
+        fields = [field for field in dir(expected) if field.startswith("st_")]
+        assert {field: getattr(info, field) for field in fields} == {
+            field: getattr(expected, field) for field in fields
+        }
+        assert tuple(info) == tuple(expected)
+
+
+@pytest.mark.usefixtures("started")
+def test_scan_leaves_the_rest_to_the_store(tmp_path: Path) -> None:
+    """Large directories, missing ones, links, and what is outside of the home."""
+    (tmp_path / "large").mkdir()
+    for number in range(200):
+        (tmp_path / f"large/{number}").touch()
+    (tmp_path / "long").mkdir()
+    for number in range(120):
+        (tmp_path / "long" / f"{number:0200}").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    (tmp_path / "file").touch()
+    before = len(os.listdir("/proc/self/fd"))
+    assert _fast.scan(b"empty") == []
+    assert len(_fast.scan(b"long") or []) == 120
+    for path in (b"large", b"missing", b"link", b"link/.", b"file", b"..", b"/", b""):
+        assert _fast.scan(path) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(TypeError):
+        _fast.scan("text")  # type: ignore[arg-type]
+
+
+def test_scan_needs_the_serving_thread() -> None:
+    with pytest.raises(RuntimeError):
+        _fast.scan(b"x")
+    with pytest.raises(RuntimeError):
+        _fast.pause_after_end()
+
+
 # -- requests ----------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from store import Location
 from store.layout import STORED
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathKind, classify_path
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathKind, classify_in, classify_path
 
 TABLE = {
     "sessions": PathKind.SESSIONS,
@@ -103,3 +103,9 @@ def test_other_areas_of_the_home_have_locations(location: Location, directory: s
     assert location.is_session == (directory in ("sessions/r", "sessions/r/children/c"))
     is_part = "//" in (location.child or "")
     assert location.owner.dir == (directory.rpartition("/")[0] if is_part else directory)
+
+
+@pytest.mark.parametrize("path", TABLE)
+def test_a_path_is_classified_alike_from_its_directory(path: str) -> None:
+    directory = path.rpartition("/")[0]
+    assert classify_in(classify_path(directory) if directory else None, path) == classify_path(path)

@@ -199,6 +199,35 @@ async def test_listing_made_ahead_is_dropped_after_a_change_on_disk(
 
 
 @in_trio
+async def test_node_made_ahead_is_the_version_that_is_there_when_it_is_read(
+    mount: HandlerMount, replies: list[tuple[str, int]]
+) -> None:
+    """Also if the file was replaced or removed since, and no node is left of what the kernel never knew."""
+    node = await walk_into(mount, replies)
+    for name in ("kept", "removed", "replaced"):
+        (mount.store.home / f"sessions/root/a-one/{name}").write_text("old")
+    node.invalidate_listing()
+    before = len(mount.tree.nodes)
+    mount.operations.read_ahead._next = node
+    mount.operations.read_ahead.list_next()
+    mount.operations.read_ahead.make_next()
+    assert len(mount.tree.nodes) == before + 3
+    (mount.store.home / "sessions/root/a-one/removed").unlink()
+    (mount.store.home / "sessions/root/a-one/new").write_text("longer")
+    (mount.store.home / "sessions/root/a-one/new").rename(mount.store.home / "sessions/root/a-one/replaced")
+    with trio.fail_after(20):
+        while node.listing is not None or "removed" in node.children:
+            await mount.operations.follow()
+            await trio.sleep(0.01)
+    assert await read_dir(mount, "sessions/root/a-one", replies) == ["kept", "replaced"]
+    replaced = node.children["replaced"].info
+    assert replaced is not None
+    assert replaced.st_size == len("longer")
+    assert all(child.lookups == 1 for child in node.children.values())
+    assert len(mount.tree.nodes) == before + 2
+
+
+@in_trio
 async def test_directory_removed_after_it_was_chosen_is_not_listed_ahead(
     mount: HandlerMount, replies: list[tuple[str, int]], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fusefs import _fast
 from fusefs.requests import read_ahead
-from fusefs.requests.read_ahead import WINDOW, ReadAhead
+from fusefs.requests.read_ahead import _MAX_WALKS, WINDOW, ReadAhead
 from fusefs.requests.threads import Threads
 from fusefs.tree.nodes import Listing, Node
 
@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Node:
 
 
 def ahead(tmp_path: Path, list_directory: Callable[[Node], object] = lambda node: None) -> ReadAhead:
-    return ReadAhead(tmp_path, Threads(), lambda: 0, list_directory)
+    return ReadAhead(tmp_path, Threads(), lambda: 0, list_directory, lambda node: [], lambda node: None, lambda: False)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -176,6 +176,64 @@ def test_a_directory_that_cannot_be_listed_is_left_to_its_request(tmp_path: Path
     walk(ahead(tmp_path, fail), nodes, ["s", "s/a"])
     assert failed == ["s/a/children"]
     assert nodes["s/a/children"].listing is None
+
+
+def test_nodes_made_ahead_are_dropped_if_their_directory_is_not_read(tmp_path: Path) -> None:
+    """The kernel does not know them, so it will not forget them."""
+    nodes, dropped = tree(tmp_path, TREE), list[str]()
+    reader = ahead(tmp_path, list_names)
+    reader.make_nodes = lambda node: [node]
+    reader.drop_node = lambda node: dropped.append(node.path)
+    list_names(nodes[""])
+    for node in list(nodes.values())[1:]:
+        reader._next = node
+        reader.between_requests()
+        reader.between_requests()
+    made = TREE.split()[::-1]
+    assert dropped == made[: len(made) - _MAX_WALKS]
+    last = nodes[made[-1]]
+    assert last.listing is not None
+    reader.directory_listed(last, last.listing)
+    assert dropped[-1] == last.path
+
+
+def test_a_directory_is_listed_before_the_end_of_the_last_listing_and_its_nodes_are_made_after_it(
+    tmp_path: Path,
+) -> None:
+    """A program asks for the end before it opens the next directory, and must not wait for the nodes."""
+    nodes, work = tree(tmp_path, TREE), list[str]()
+    reader = ahead(tmp_path, lambda node: work.append(f"list {node.path}"))
+
+    def make_nodes(node: Node) -> list[Node]:
+        work.append(f"make {node.path}")
+        return []
+
+    reader.make_nodes = make_nodes
+    reader.pause_after_end = lambda: True
+    for path in ("s", "s/a"):
+        list_names(nodes[path])
+        listing = nodes[path].listing
+        assert listing is not None
+        reader.directory_listed(nodes[path], listing)
+    assert [reader.between_requests() for _ in range(3)] == [True, False, False]
+    assert work == ["list s/a/children", "make s/a/children"]
+
+
+def test_nodes_are_not_made_in_a_directory_that_was_read_meanwhile(tmp_path: Path) -> None:
+    nodes, made = tree(tmp_path, TREE), list[Node]()
+    reader = ahead(tmp_path, list_names)
+
+    def make_nodes(node: Node) -> list[Node]:
+        made.append(node)
+        return []
+
+    reader.make_nodes = make_nodes
+    walk(reader, nodes, ["s", "s/a"])
+    listing = nodes["s/a/children"].listing
+    assert listing is not None
+    reader.directory_listed(nodes["s/a/children"], listing)
+    reader.make_next()
+    assert made == []
 
 
 # -- the kernel's caches -----------------------------------------------------------------------------

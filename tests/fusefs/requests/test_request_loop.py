@@ -108,6 +108,36 @@ def test_cancelled_reader_leaves_the_queue(pipe: tuple[int, int]) -> None:
     trio.run(scenario, instruments=[lock])
 
 
+def test_a_request_that_the_extension_waits_for_is_not_polled_for(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_loop, "TURN_S", 60.0)
+    monkeypatch.setattr(request_loop, "GRACE_S", 60.0)
+    is_awaited: list[bool] = []
+    lock = RequestLock(lambda: bool(is_awaited))
+
+    async def parked() -> None:
+        async with lock:
+            pass
+
+    async def send_request() -> None:
+        await trio.testing.wait_all_tasks_blocked()  # the other reader is parked
+        os.write(pipe[1], b"1")
+
+    async def scenario() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(parked)
+            nursery.start_soon(send_request)
+            async with lock:
+                await lock.wait_readable(pipe[0])
+                os.read(pipe[0], 1)
+                is_awaited.append(True)
+                with trio.fail_after(30):
+                    await lock.wait_readable(pipe[0])  # returns although there is no request
+
+    trio.run(scenario, instruments=[lock])
+
+
 @pytest.mark.warns
 def test_work_between_requests_is_done_and_cannot_end_the_mount(
     pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
@@ -115,7 +145,7 @@ def test_work_between_requests_is_done_and_cannot_end_the_mount(
     """It is called before each wait for a request, also after it failed."""
     calls: list[int] = []
 
-    def work() -> None:
+    def work() -> bool:
         calls.append(len(calls))
         raise ZeroDivisionError
 
