@@ -17,7 +17,7 @@ from functools import partial
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
-from fusefs.fast import NODE_HANDLE
+from fusefs.fast import NODE_HANDLE, PROBED_NAMES
 from fusefs.requests.attributes import absent, attributes, attributes_before_open, attributes_with_number
 from fusefs.requests.callers import Callers, is_running
 from fusefs.requests.change_follower import ChangeFollower
@@ -193,6 +193,8 @@ class Operations(pyfuse3.Operations):
             return False
         if classify_path(parent.path_of(name)).kind not in _CREATED_BY_NAME:
             return False
+        if name in PROBED_NAMES:
+            self.tree.was_probed(parent)
         parent.note_absent(name)
         return True
 

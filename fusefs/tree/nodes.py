@@ -135,7 +135,7 @@ class Node:
 
     def note_absent(self, name: str) -> None:
         """The kernel caches that there is no such name."""
-        if not isinstance(self.absent, set):
+        if not isinstance(self.absent, set):  # shared with other nodes
             self.absent = set(self.absent)
         self.absent.add(name)
 

@@ -46,6 +46,7 @@ from store.path_kinds import (
 _CACHE_LISTINGS = enabled("listings")
 _KEEP_PAGES = enabled("pages")
 _CACHE_NAMES = enabled("timeouts")
+PROBED_S = 10.0  # a program that looks for PROBED_NAMES lists directories for that long; find needs no grants
 # Directories in which PROBED_NAMES are foreign files: they exist if they are on the disk, and for everybody.
 _SHOWS_PROBED = frozenset({PathKind.SESSIONS, PathKind.SESSION, PathKind.CHILDREN})
 
@@ -55,6 +56,7 @@ class Tree:
         self.store = store
         self.writers = writers
         self._home = os.fspath(store.home)
+        self._probed_until = 0.0  # until then new directories are granted to the extension
         self.watches = watches
         self.nodes = Nodes()
         self.shown_numbers = ShownNumbers()
@@ -115,7 +117,8 @@ class Tree:
         node = Node(self.nodes.number(path, version), parent, name, path, path_info, info=info)
         if stat.S_ISDIR(info.st_mode) and self.watches.add(node):
             node.info = self._stat_again(path, info)  # changes before the watch are not reported
-            self._grant_directory(node, path_info.kind)
+            if time.monotonic() < self._probed_until:
+                self._grant_directory(node)
         self.nodes.add(node)
         self.shown_numbers.inherit(node)
         if is_version and _KEEP_PAGES:
@@ -133,10 +136,17 @@ class Tree:
             return again
         return self.store.names.stat(path) or info
 
-    def _grant_directory(self, node: Node, kind: PathKind) -> None:
+    def was_probed(self, directory: Node) -> None:
+        """A program looked for one of PROBED_NAMES here, in vain. It may do so in every directory."""
+        self._probed_until = time.monotonic() + PROBED_S
+        if directory.is_watched:
+            self._grant_directory(directory)
+
+    def _grant_directory(self, node: Node) -> None:
         """Let the extension answer lookups of names that do not exist, as rg sends them for each directory."""
+        kind = node.disk_path.kind
         if kind in _SHOWS_PROBED and _CACHE_NAMES and self.fast.grant_directory(node.inode, node.path):
-            node.absent = PROBED_NAMES
+            node.absent = {*node.absent, *PROBED_NAMES} if node.absent else PROBED_NAMES  # mostly shared
 
     def _rejected(self, parent: Node, name: str, path: str) -> Node:
         """`session.json.rejected` and `session.json.error`: read-only copies from the rejects directory."""

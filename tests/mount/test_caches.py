@@ -154,7 +154,11 @@ def is_missing(path: Path) -> bool:
 
 
 def test_ignore_files_are_looked_up_in_c(mounted: Mount) -> None:
-    """rg looks for four names in every directory, so Python must not be asked for each of them."""
+    """rg looks for four names in every directory, so Python must not be asked for each of them.
+
+    It is asked once where the directory was known before, and not at all in directories that are listed afterwards.
+    """
+    assert not (mounted.sessions / "root/.ignore").exists()
     run("ls", "-R", mounted.sessions)
     probed = [mounted.sessions / "root" / below / name for below in ("", "children/child") for name in PROBED_NAMES]
     assert not counted(mounted, lambda: [path.exists() for path in probed])["lookup"]
