@@ -52,8 +52,10 @@ class Agreement(Protocol):
         """Raise ReadOnly or Unreachable if nothing can be agreed to now. Never waits for the database."""
         ...
 
-    def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
-        """Agree to a commit whose new files are synced at `temps`. Empty: it is a local one.
+    def agree(self, commit: Commit, temps: Sequence[str], meanwhile: Callable[[], None]) -> list[AgreedVersion]:
+        """Agree to a commit whose new files are at `temps`. Empty: it is a local one.
+
+        `meanwhile` is called while the database works, so it must not raise; maybe several times, or not at all.
 
         Raises Stale, Unreachable, LocalOnly, Busy or ReadOnly if the grove did not agree, and Unsure
         if that is not known.
@@ -127,7 +129,7 @@ class Alone:
     def check(self) -> None:
         pass
 
-    def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
+    def agree(self, commit: Commit, temps: Sequence[str], meanwhile: Callable[[], None]) -> list[AgreedVersion]:
         return []
 
     def record(self, agreed: Sequence[AgreedVersion], stamps: Mapping[str, Stamp | None]) -> None:

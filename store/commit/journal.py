@@ -25,7 +25,6 @@ from __future__ import annotations
 import errno
 import json  # not orjson: a foreign name may not be UTF-8, and only json keeps surrogates
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,7 @@ import apsw
 from store import layout
 from store.commit.agreement import Agreement
 from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexRefresh
+from store.commit.meanwhile import Meanwhile
 from store.commit.missed_history import MissedHistory
 from store.commit.write_request import UnfinishedCommit
 from store.disk import reserve
@@ -117,18 +117,18 @@ class Journal:
         agreed: Sequence[AgreedVersion] = commit.agreed
         written: dict[str, Stamp | None] = {}  # the stamps of the new files before they are in place
         is_shared = not agreed and self.agreement().is_joined
-        syncing: _Syncing | None = None
         try:
             for path in commit.dirs:
                 created += self.disk.make_dirs(path)
             temps = self.disk.write_temps(commit.files, sync=not is_shared)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
             # Here, not before the files are written: long ones would displace it from the processor's caches.
-            versions = history.prepare(commit.for_history)
             if is_shared:
-                syncing = _Syncing(self.disk, temps)
-                agreed = self._agree(commit, temps)
-                syncing.wait()
+                meanwhile = Meanwhile(self.disk, temps, lambda: history.prepare(commit.for_history))
+                agreed = self._agree(commit, temps, meanwhile)
+                versions = meanwhile.result()
+            else:
+                versions = history.prepare(commit.for_history)
             written = {file.path: self.disk.stamp(temp) for file, temp in zip(commit.files, temps, strict=True)}
             self._record(commit, moves, agreed, durable=bool(created) or not commit.is_atomic)
             for source, target in commit.links:
@@ -136,8 +136,6 @@ class Journal:
             for source, target in moves:
                 self._move(source, target, commit.replaced.get(target))
         except BaseException as error:
-            if syncing is not None:
-                syncing.end()
             if agreed:
                 return self._leave_unfinished(commit, agreed, error)
             self._roll_back(commit, moves, temps, created, error)
@@ -160,9 +158,9 @@ class Journal:
         now = self.disk.stamp(path)
         return now if is_same_content(now, before) else before
 
-    def _agree(self, commit: Commit, temps: Sequence[str]) -> Sequence[AgreedVersion]:
+    def _agree(self, commit: Commit, temps: Sequence[str], meanwhile: Meanwhile) -> Sequence[AgreedVersion]:
         self.disk.step("agree")
-        return self.agreement().agree(commit, temps)
+        return self.agreement().agree(commit, temps, meanwhile.run)
 
     def _move(self, source: str, target: str, expected: Stamp | None) -> None:
         """Rename a file into place. `expected` is what it replaces, as it was read; anything else is kept."""
@@ -437,35 +435,6 @@ class Journal:
             for version in agreed:
                 if self._is_in_place(version):
                     self.history.note_agreed(version.numbers())
-
-
-class _Syncing:
-    """Syncs temporary files in a thread, while the grove is asked.
-
-    Its own disk and that of the database then work at the same time. If this host dies in between,
-    the log brings what was agreed to.
-    """
-
-    def __init__(self, disk: Disk, temps: Sequence[str]) -> None:
-        self._disk, self._temps = disk, temps
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="grovefs-sync", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._disk.sync_temps(self._temps)
-        except BaseException as error:  # raised again by `wait`
-            self._error = error
-
-    def wait(self) -> None:
-        """Wait for the end. Raises what went wrong."""
-        self.end()
-        if self._error is not None:
-            raise self._error
-
-    def end(self) -> None:
-        self._thread.join()
 
 
 def _with_contents_read(commit: Commit) -> Commit:

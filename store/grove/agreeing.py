@@ -42,7 +42,15 @@ from store.grove.prefix_digests import PrefixDigests
 from store.grove.proposing import EditedOutside, Proposal, Proposals
 from store.grove.replica import AgreedFile, Replica
 from store.grove.row_plan import OutsideEdit
-from store.grove.statement import STALE_STATE, agreed_versions, compact, parameters, statement_for, tree_change
+from store.grove.statement import (
+    STALE_STATE,
+    agreed_versions,
+    compact,
+    parameters,
+    prepared_for,
+    statement_for,
+    tree_change,
+)
 from store.grove.units import is_unit, location_of, shard_of, unit_of
 from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
 from store.history.authors import current_author
@@ -84,9 +92,11 @@ class _ThreadState(threading.local):
     is_repeating = False
     deadline: float | None = None  # of the agreement in progress
     held: _Held | None = None
+    meanwhile: Callable[[], None]  # what to do while the database works
 
     def __init__(self) -> None:
         self.set_aside: list[SetAside] = []  # outside edits to merge once no lock is held
+        self.meanwhile = _nothing
 
 
 class GroveAgreement:
@@ -121,7 +131,8 @@ class GroveAgreement:
         if problem:
             raise ReadOnly(f"{problem}; nothing is written until `grovefs grove rejoin`")
 
-    def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
+    def agree(self, commit: Commit, temps: Sequence[str], meanwhile: Callable[[], None]) -> list[AgreedVersion]:
+        self._local.meanwhile = meanwhile
         try:
             host = self._membership.host
             found = Proposals(self.core.disk, self.replica, host, commit, temps, self._prefixes).result()
@@ -134,6 +145,8 @@ class GroveAgreement:
             raise self._stale(commit, location_of(error.unit), whole_tree=error.is_missing) from None
         except Stale as stale:
             raise self._stale(commit, stale.location, whole_tree=stale.whole_tree) from None
+        finally:
+            self._local.meanwhile = _nothing
 
     def _stale(self, commit: Commit, location: Location, *, whole_tree: bool) -> StoreError:
         """What a commit raises that has to be repeated on top of something else."""
@@ -320,15 +333,13 @@ class GroveAgreement:
 
     def _send(self, connection: DeadlineConnection, values: dict[str, Any], *, is_held: bool) -> int | None:
         """Returns None if nothing was agreed to. A row that is held is committed in the same round trip."""
-        cursor = connection.cursor()
         if is_held:
-            _execute_and_commit(connection, cursor, compact(values))
+            seq = _execute_and_commit(connection, compact(values))
         else:
-            cursor.execute(statement_for(values), compact(values))
-        row = cursor.fetchone()
+            found = prepared_for(values).run(connection, values, self._local.meanwhile)
+            seq = int(found) if found is not None else None
         if connection.warnings:  # such as: committed locally, but perhaps not replicated
             raise _Warned("the database warned about this commit")
-        seq: int | None = row[0] if row is not None else None
         return seq
 
     def _drop(self, connection: DeadlineConnection) -> None:
@@ -600,8 +611,9 @@ class GroveAgreement:
         return self.server.run(lambda connection: queries.chunk(connection, digest))
 
 
-def _execute_and_commit(connection: DeadlineConnection, cursor: Any, values: dict[str, Any]) -> None:
+def _execute_and_commit(connection: DeadlineConnection, values: dict[str, Any]) -> int | None:
     """In one round trip. A refusal is raised after the pipeline has ended: before, psycopg would log a warning."""
+    cursor = connection.cursor()
     refused: psycopg.Error | None = None
     try:
         with connection.pipeline():
@@ -614,6 +626,12 @@ def _execute_and_commit(connection: DeadlineConnection, cursor: Any, values: dic
         raise refused or error from error
     if refused is not None:
         raise refused
+    row = cursor.fetchone()
+    return int(row[0]) if row is not None and row[0] is not None else None
+
+
+def _nothing() -> None:
+    """The work of an agreement that has none of its own."""
 
 
 def _edited_file(unit: str, edit: OutsideEdit, texts: Mapping[str, bytes], known: Mapping[str, AgreedFile]) -> NewFile:

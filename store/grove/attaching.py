@@ -32,7 +32,7 @@ class Detached(Alone):
             "pip install 'grovefs[grove]'"
         )
 
-    def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
+    def agree(self, commit: Commit, temps: Sequence[str], meanwhile: Callable[[], None]) -> list[AgreedVersion]:
         self.check()
         return []
 

@@ -60,6 +60,7 @@ class DeadlineConnection(psycopg.Connection[Any]):  # type: ignore[misc]
 
     deadline: float = float("inf")
     warnings: int = 0
+    prepared: set[str]  # names of statements that the server knows
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         left = self.deadline - now_s()
@@ -283,6 +284,7 @@ def open_connection(url: str, deadline: float) -> DeadlineConnection:
     connection: DeadlineConnection = DeadlineConnection.connect(url, autocommit=True, **options)
     try:
         connection.deadline = deadline
+        connection.prepared = set()
         connection.prepare_threshold = 1
         connection.add_notice_handler(lambda notice: _count_warning(connection, notice))
         row = connection.execute(_SETTINGS).fetchone()

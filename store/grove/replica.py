@@ -162,6 +162,7 @@ class Replica:
         self.path = home / layout.GROVE_DB
         self._lock = threading.RLock()
         self._is_writing = False
+        self._is_durable = True  # the present setting of PRAGMA synchronous
         if not self.path.exists():
             raise NotJoined(f"{home} has not joined a grove; see `grovefs help grove`")
         self._db = _connect(self.path)
@@ -234,8 +235,12 @@ class Replica:
             return self._db.execute(sql, bindings).fetchall()
 
     def _begin(self, *, durable: bool) -> None:
+        if durable != self._is_durable:
+            self._is_durable = False  # an interrupt in between must not leave it True: then it is set again
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._is_durable = durable
         try:
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}; BEGIN IMMEDIATE")
+            self._db.execute("BEGIN IMMEDIATE")
         except apsw.BusyError as error:
             raise Busy(f"{self.path} is locked by another process; nothing was changed, try again") from error
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from store.commit.commit import AgreedVersion
+from store.grove.prepared import PreparedStatement
 from store.grove.proposing import Proposal
 from store.grove.units import escape_path, location_of
 from store.grove.wire import encode_ops
@@ -90,6 +91,26 @@ _WITH_TREE = "OR EXISTS (SELECT FROM tree))"
 STATEMENT_WITH_OWNER = STATEMENT.replace("), changed AS (", _OWNER).replace(
     _WITH_TREE, f"{_WITH_TREE} AND (SELECT count(*) FROM owner) = cardinality(%(owners)s::text[])"
 )
+
+
+_TYPES = {
+    **dict.fromkeys(("units", "ref_units", "owners"), "text[]"),
+    **dict.fromkeys(("was", "said_ns", "ref_versions", "owner_versions"), "bigint[]"),
+    **dict.fromkeys(("previous", "owner_tokens"), "uuid[]"),
+    **dict.fromkeys(("gone", "whole"), "bool[]"),
+    **dict.fromkeys(("ops", "chunks", "ref_digests"), "bytea[]"),
+    **dict.fromkeys(("epoch", "token", "host"), "uuid"),
+    **dict.fromkeys(("root", "tree", "what", "via", "program"), "text"),
+    **dict.fromkeys(("known_seq", "generation"), "bigint"),
+    "shard": "int",
+    "digests": "jsonb",
+}
+_PREPARED = PreparedStatement("agree", STATEMENT, _TYPES)
+_PREPARED_WITH_OWNER = PreparedStatement("agree_with_owner", STATEMENT_WITH_OWNER, _TYPES)
+
+
+def prepared_for(values: dict[str, Any]) -> PreparedStatement:
+    return _PREPARED_WITH_OWNER if values["owners"] else _PREPARED
 
 
 def statement_for(values: dict[str, Any]) -> str:
