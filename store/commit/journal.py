@@ -44,9 +44,10 @@ from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
 from store.disk.rejects import Rejects
 from store.errors import Conflict, StoreError
+from store.history.authors import Author, acting_as
 from store.history.versions import place_of
 from store.index import changed_files
-from store.index.catalog import IndexUpdate
+from store.index.catalog import IndexUpdate, apply_updates
 from store.index.change_feed import ChangeFeed
 from store.index.database import Database
 from store.layout import Location
@@ -61,6 +62,26 @@ _REMOVED = (f"{layout.TRASH}/", f"{layout.TMP}/")  # where a deletion moves file
 _LINK = "link"  # third member of a journaled move that is a hard link
 _AGREED = "agreed"  # member of an object in place of a move: a version that a grove has agreed to
 _REPLACED = "replaced"  # member of another one: by target, the stamp of what the commit replaces, as it was read
+
+
+@dataclass(frozen=True)
+class AgreedCommit:
+    """A commit of another host: files of one session, what the index stores of it, and its author."""
+
+    commit: Commit
+    index: IndexUpdate | IndexRefresh | None
+    author: Author
+
+
+@dataclass
+class _GroupMember:
+    """One of several commits that are made together."""
+
+    each: AgreedCommit
+    moves: list[tuple[str, str]]
+    plan: RecordingPlan | None = None
+    written: dict[str, Stamp | None] = field(default_factory=dict)  # by path: before the files are in place
+    stamps: dict[str, Stamp | None] = field(default_factory=dict)  # by path: since they are
 
 
 @dataclass
@@ -229,17 +250,12 @@ class Journal:
     def _record(
         self, commit: Commit, moves: Sequence[tuple[str, str]], agreed: Sequence[AgreedVersion], *, durable: bool
     ) -> None:
-        touched = [list(location) for location in commit.touched or [commit.location]]
-        links = [(*link, _LINK) for link in commit.links]
-        versions: list[dict[str, Any]] = [{_AGREED: version.to_json()} for version in agreed]
-        if commit.replaced:
-            versions.append({_REPLACED: dict(commit.replaced)})
+        self._store_entries([_entry(commit, moves, agreed)], durable=durable)
+
+    def _store_entries(self, entries: Sequence[tuple[str, ...]], *, durable: bool) -> None:
         self.disk.step("journal")
         with self.db.write(durable=durable and self.disk.durability == "full") as db:
-            db.execute(
-                "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
-                (*_entry_key(commit), json.dumps([*versions, *links, *moves]), json.dumps(touched)),
-            )
+            db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", entries)
 
     def _remove_record(self, commit: Commit) -> None:
         if not self.pending(commit.location.root):
@@ -310,17 +326,93 @@ class Journal:
                     index.apply(db, self.disk, stamps)
                 elif index is not None:
                     self.refresh(db, index)
-                if commit.what is not None:
-                    self.feed.add(db, [place.owner for place in commit.touched or [commit.location]], commit.what)
-                changed_files.note(db, (file.path for file in commit.files))
-                if not is_recorded:
-                    self.missed.store_commit(commit, stamps)
-                db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
+                self._end(db, commit, stamps, is_recorded=is_recorded)
         except (apsw.Error, OSError, StoreError) as error:
             self.index_failures[_entry_key(commit)] = str(error)
             log.warning("%s is saved but not indexed yet: %s", commit.location, error)
         else:
             self.index_failures.pop(_entry_key(commit), None)
+
+    def _end(
+        self, db: apsw.Connection, commit: Commit, stamps: Mapping[str, Stamp | None], *, is_recorded: bool
+    ) -> None:
+        """Update the feed and remove the journal entry, in the transaction that updates the index."""
+        if commit.what is not None:
+            self.feed.add(db, [place.owner for place in commit.touched or [commit.location]], commit.what)
+        changed_files.note(db, (file.path for file in commit.files))
+        if not is_recorded:
+            self.missed.store_commit(commit, stamps)
+        db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
+
+    # -- commits of other hosts, together ------------------------------------------------------------
+
+    def run_together(self, group: Sequence[AgreedCommit]) -> None:
+        """Make commits of other hosts to different sessions. The caller holds the locks of all.
+
+        They share syncs and transactions, and nothing else: each has its own journal entry, which the
+        next holder of its lock finishes. If an error is raised, nothing was changed, or a sync failed
+        after everything was done. A commit whose files cannot be put in place is noted as behind.
+        """
+        self.missed.repeat_moves()
+        parts = self._write_together(group)
+        done = [part for part in parts if self._move_part(part)]
+        sync_error = self._sync([move for part in done for move in part.moves])
+        for part in done:
+            part.stamps = {path: self._stamp_of(path, before) for path, before in part.written.items()}
+        is_recorded = self.history.add_together([(part.plan, part.each.author) for part in done], _all_stamps(done))
+        self._finish_together(done, is_recorded=is_recorded)
+        self.agreement().record([version for part in done for version in part.each.commit.agreed], _all_stamps(done))
+        if sync_error is not None:
+            raise unsynced_error(sync_error, group[0].commit.location.dir) from sync_error
+
+    def _write_together(self, group: Sequence[AgreedCommit]) -> list[_GroupMember]:
+        """Write the new files of all commits, and their journal entries."""
+        temps = self.disk.write_temps([file for each in group for file in each.commit.files])
+        try:
+            left = iter(temps)
+            parts = [_GroupMember(each, [(next(left), file.path) for file in each.commit.files]) for each in group]
+            for part in parts:
+                commit = part.each.commit
+                part.plan = self.history.prepare(commit.for_history)
+                if part.plan is not None:
+                    part.plan.agreed.update({version.unit: version.number for version in commit.agreed})
+                part.written = {target: self.disk.stamp(temp) for temp, target in part.moves}
+            entries = [_entry(part.each.commit, part.moves, part.each.commit.agreed) for part in parts]
+            self._store_entries(entries, durable=True)
+        except (OSError, StoreError, apsw.Error):
+            for temp in temps:
+                self._remove_quietly(temp)
+            raise
+        return parts
+
+    def _move_part(self, part: _GroupMember) -> bool:
+        """Put the files of one commit in place. False if that failed: its journal entry stays."""
+        commit = part.each.commit
+        try:
+            for source, target in part.moves:
+                self._move(source, target, commit.replaced.get(target))
+        except BaseException as error:
+            self._leave_unfinished(commit, commit.agreed, error)
+            return False
+        return True
+
+    def _finish_together(self, parts: Sequence[_GroupMember], *, is_recorded: bool) -> None:
+        """Update the index in one transaction; if that fails, in one for each commit."""
+        try:
+            self.disk.step("index")
+            with self.db.write() as db:
+                updates = [part.each.index for part in parts]
+                apply_updates(db, self.disk, [u for u in updates if isinstance(u, IndexUpdate)], _all_stamps(parts))
+                for part, index in zip(parts, updates, strict=True):
+                    if isinstance(index, IndexRefresh):
+                        self.refresh(db, index)
+                    with acting_as(part.each.author):
+                        self._end(db, part.each.commit, part.stamps, is_recorded=is_recorded)
+        except (apsw.Error, OSError, StoreError) as error:
+            log.info("%d commits of other hosts are indexed one by one: %s", len(parts), error)
+            for part in parts:
+                with acting_as(part.each.author):
+                    self._finish(part.each.commit, part.each.index, part.stamps, is_recorded=is_recorded)
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -451,6 +543,20 @@ def _with_contents_read(commit: Commit) -> Commit:
         for file in commit.files
     ]
     return replace(commit, files=files)
+
+
+def _entry(commit: Commit, moves: Sequence[tuple[str, str]], agreed: Sequence[AgreedVersion]) -> tuple[str, ...]:
+    """The journal entry of a commit."""
+    touched = [list(location) for location in commit.touched or [commit.location]]
+    links = [(*link, _LINK) for link in commit.links]
+    versions: list[dict[str, Any]] = [{_AGREED: version.to_json()} for version in agreed]
+    if commit.replaced:
+        versions.append({_REPLACED: dict(commit.replaced)})
+    return (*_entry_key(commit), json.dumps([*versions, *links, *moves]), json.dumps(touched))
+
+
+def _all_stamps(parts: Sequence[_GroupMember]) -> dict[str, Stamp | None]:
+    return {path: stamp for part in parts for path, stamp in part.stamps.items()}
 
 
 def _entry_key(commit: Commit) -> tuple[str, str]:

@@ -21,19 +21,23 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from store import layout
+from store.commit import session_reader
 from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
+from store.commit.journal import AgreedCommit
+from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
-from store.disk.file import NewFile
+from store.disk.file import File, NewFile, Stamp
 from store.disk.rejects import Rejects
-from store.errors import Busy, Conflict, ReadOnly, StoreError
+from store.errors import Busy, Conflict, Corrupt, ReadOnly, StoreError
 from store.grove.collapsing import ChunkReader, collapse
-from store.grove.replica import Replica
+from store.grove.replica import AgreedUnit, Replica
 from store.grove.row_plan import OutsideEdit, RowPlan, RowPlanner
 from store.grove.units import location_of, unescape_path
 from store.grove.wire import BadRow, Gone, LogRow, Operation, Put, Whole, decode_ops
 from store.history.authors import Author, Via, acting_as
 from store.history.versions import place_of
+from store.index.catalog import NO_VERSION, IndexUpdate
 from store.index.change_feed import What
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
@@ -140,13 +144,7 @@ class Applier:
     def check_order(self, row: LogRow) -> bool:
         """Whether a row is newer than this home. Raises LostHistory if the two do not fit together."""
         known = self.replica.find_unit(row.unit)
-        if known is None:
-            return True
-        if row.version == known.version and row.token != known.token:
-            raise LostHistory(f"{row.unit}: the grove has another version {known.version} than this home")
-        if row.version == known.version + 1 and row.previous != known.token:
-            raise LostHistory(f"{row.unit}: version {row.version} does not follow that of this home")
-        return row.version > known.version
+        return known is None or check_order(known, row)
 
     def apply_row(self, row: LogRow, ops: tuple[Operation, ...], read_chunk: ChunkReader) -> None:
         self.apply_plan(self._plan(row, ops, read_chunk))
@@ -182,9 +180,10 @@ class Applier:
             return self._recognise(plan)
         for edit in plan.edits:
             self._keep(edit, plan.row)
-        commit, temps = self._commit(plan, location)
+        index = self._index(plan, location)
+        commit, temps = self._commit(plan, location, index)
         with acting_as(author_of(plan.row)):
-            self.core.journal.run(commit, self._index(plan, location))
+            self.core.journal.run(commit, index)
         for temp in temps:
             self.core.disk.drop_temp(temp)
         self.core.on_commit()
@@ -218,7 +217,32 @@ class Applier:
             self.core.journal.run(commit, IndexRefresh(locations, what))
         self.core.on_commit()
 
-    def _commit(self, plan: RowPlan, location: Location) -> tuple[Commit, list[str]]:
+    def plan_next(self, row: LogRow, read_chunk: ChunkReader) -> RowPlan | None:
+        """The plan of a row that only replaces documents of a session here; None if it is another one."""
+        known = self.replica.find_unit(row.unit)
+        if known is None or known.is_gone or (known.version + 1, known.token) != (row.version, row.previous):
+            return None
+        ops = decode_ops(row.ops, row.unit)
+        if not all(isinstance(o, Put) and not o.chunks and o.path in layout.DOCUMENTS for o in ops):
+            return None
+        plan = self._plan(row, ops, read_chunk)
+        is_plain = not (plan.edits or plan.present) and {*plan.replaced} == {file.path for file in plan.files}
+        return plan if is_plain and plan.files else None
+
+    def store_together(self, plans: Sequence[RowPlan]) -> None:
+        """Apply plans of `plan_next`, one of each session. The caller holds the locks of all."""
+        group: list[AgreedCommit] = []
+        for plan in plans:
+            location = location_of(plan.row.unit)
+            index = self._index(plan, location)
+            commit, _ = self._commit(plan, location, index)
+            group.append(AgreedCommit(commit, index, author_of(plan.row)))
+        self.core.journal.run_together(group)
+        self.core.on_commit()
+
+    def _commit(
+        self, plan: RowPlan, location: Location, index: IndexUpdate | IndexRefresh | None
+    ) -> tuple[Commit, list[str]]:
         """The commit, and the temporary names of what it deletes permanently: acknowledged mail."""
         is_mail = location != location.owner and not plan.is_gone
         temps = [self.core.disk.temp_path() for _ in plan.removed] if is_mail else []
@@ -230,19 +254,36 @@ class Applier:
             [*trash.files, *_sidecar_first(plan)],
             [*plan.moves, *zip(plan.removed, temps, strict=False), *trash.moves],
             list(dict.fromkeys(dirs)),
-            what=None if _is_indexed(plan, location) else what_of(plan.row),
+            what=None if isinstance(index, IndexRefresh) and index.reread else what_of(plan.row),
             label=what_of(plan.row),
             agreed=[plan.version],
             replaced=plan.replaced,
         )
         return commit, temps
 
-    def _index(self, plan: RowPlan, location: Location) -> IndexRefresh | None:
+    def _index(self, plan: RowPlan, location: Location) -> IndexUpdate | IndexRefresh | None:
         if location.is_session and _is_indexed(plan, location):
-            return IndexRefresh([location], what_of(plan.row))
+            return self._index_update(plan, location) or IndexRefresh([location], what_of(plan.row))
         if location.root == f"/{layout.STATE}":
             return IndexRefresh(documents=[*(file.path for file in plan.files), *plan.removed])
         return None
+
+    def _index_update(self, plan: RowPlan, location: Location) -> IndexUpdate | None:
+        """The rows of a session that gets both documents, from their texts; None if the files have to be read."""
+        texts = {file.path: file.content[0] for file in plan.files if isinstance(file.content, list)}
+        if plan.moves or plan.removed or {*texts} != {location.path(name) for name in layout.DOCUMENTS}:
+            return None
+        if max(map(len, texts.values())) > self.core.limit_bytes:
+            return None
+        main, side = (
+            File(bytes(texts[location.path(name)]), Stamp(0, 0, 0, 0), 0, 0, 0)
+            for name in (layout.SESSION, layout.RUNTIME)
+        )
+        try:
+            loaded = session_reader.parse(DocumentPair(location, main, side), with_messages=False)
+        except Corrupt:  # the index stores why, once the file is in place
+            return None
+        return self.core.index.plan(session_reader.facts_on_disk(self.core.disk, loaded, NO_VERSION))
 
     def _delete(self, plan: RowPlan, location: Location) -> None:
         """A deletion moves the session to the trash of this home. Its mailbox goes with it."""
@@ -262,9 +303,10 @@ class Applier:
         plan.removed = [path for path in paths if self.core.disk.stat(path) is not None]
         if not plan.removed:
             return self.replica.record_agreed([plan.version], {})
-        commit, _ = self._commit(plan, location)
+        index = self._index(plan, location)
+        commit, _ = self._commit(plan, location, index)
         with acting_as(author_of(plan.row)):
-            self.core.journal.run(commit, self._index(plan, location))
+            self.core.journal.run(commit, index)
         self.core.on_commit()
 
     def _keep(self, edit: OutsideEdit, row: LogRow) -> None:
@@ -277,6 +319,15 @@ class Applier:
         content = edit.text if edit.text is not None else self.core.disk.iter_chunks(edit.path)
         Rejects(self.core.disk).store(directory, name, content, why)
         self.edits.append(edit)
+
+
+def check_order(known: AgreedUnit, row: LogRow) -> bool:
+    """Whether a row is newer than the version of this home. Raises LostHistory if the two do not fit together."""
+    if row.version == known.version and row.token != known.token:
+        raise LostHistory(f"{row.unit}: the grove has another version {known.version} than this home")
+    if row.version == known.version + 1 and row.previous != known.token:
+        raise LostHistory(f"{row.unit}: version {row.version} does not follow that of this home")
+    return row.version > known.version
 
 
 def author_of(row: LogRow) -> Author:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import apsw
 
@@ -26,7 +26,7 @@ from store import layout
 from store.commit.core import Core
 from store.errors import Busy, StoreError, Unreachable
 from store.grove import queries
-from store.grove.applying import LostHistory, apply_rows, apply_whole
+from store.grove.applying import LostHistory, apply_rows, apply_whole, check_order
 from store.grove.chains import LongChains
 from store.grove.deletions import Deletions
 from store.grove.hints import CHANNEL, are_on
@@ -34,6 +34,7 @@ from store.grove.log_query import LogPage, lost_history, read_page
 from store.grove.outside import OutsideEdits
 from store.grove.replica import LogPosition, Replica
 from store.grove.row_plan import OutsideEdit
+from store.grove.together import Together, waves
 from store.grove.units import is_unit, location_of
 from store.grove.wire import DELETED, BadRow, LogRow
 
@@ -43,6 +44,8 @@ FOLLOW_LOCK = f"{layout.PRIVATE}/grove.lock"
 POLL_S = 0.25
 RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
+MAX_PAUSE_S = 0.2  # after a page
+PAUSE_SHARE = 4  # a pause lasts so often as long as the page took, less after a page of fewer rows
 SWEEP_S = 60.0  # between two sweeps for outside edits that no watcher noted
 SWEEP_SHARE = 20  # a sweep takes at most one twentieth of the time
 _FETCHES = 5  # attempts to read a unit while this home commits to it
@@ -73,6 +76,8 @@ class LogFollower:
     ) -> None:
         self._core, self._replica, self._server = core, replica, server
         self._outside, self._deletions, self._chains = outside, deletions, chains
+        self._together = Together(core, replica, self._read_chunk)
+        self._applied_rows = 0  # of the last page
         self._sweep_at = 0.0
         self._reported_at = 0.0
         self._wake_r, self._wake_w = os.pipe()
@@ -102,18 +107,31 @@ class LogFollower:
         self._apply_page(page)
         if time.monotonic() - self._reported_at > REPORT_S:
             self._report()
-        return bool(page.rows)
+        return page.lag > 0
 
     def _apply_page(self, page: LogPage) -> None:
-        positions: dict[int, LogPosition] = {}
-        for row in page.rows:
-            self._apply_row(row)
-            positions[row.shard] = LogPosition(row.seq, row.token)
+        rows = [row for row in page.rows if not self._is_applied(row)]
+        self._applied_rows = len(rows)
+        for wave in waves(rows):
+            if self._is_stopping:
+                return  # the cursor stays: what was applied is found to be
+            self._together.apply(wave, self._apply_row)
+        positions = {row.shard: LogPosition(row.seq, row.token) for row in page.rows}
         if positions:
             self._replica.set_cursors(positions)
 
+    def _is_applied(self, row: LogRow) -> bool:
+        """Whether this home has the row, as most often if it made it. Takes no lock: a writer may have that."""
+        try:
+            known = self._replica.find_unit(row.unit)
+            return known is not None and row.version <= known.version and not check_order(known, row)
+        except LostHistory as error:
+            self._freeze(str(error))
+
     def _apply_row(self, row: LogRow) -> None:
         """Apply one row, or note why that failed."""
+        if self._is_applied(row):  # meanwhile: a writer of this home has recorded it
+            return
         try:
             with self._locked(row):
                 self._apply_deletions(row)
@@ -151,7 +169,7 @@ class LogFollower:
         for aside in self._outside.judge_replaced(edits):
             self._outside.merge(aside)
 
-    def _freeze(self, why: str) -> None:
+    def _freeze(self, why: str) -> NoReturn:
         """History was lost: nobody may write before that is resolved, and this home must rejoin."""
         self._replica.set_problem(why)
         self._server.freeze(why)
@@ -215,7 +233,7 @@ class LogFollower:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait for the current row to end; apply no other."""
+        """Wait for the rows that are being applied; apply no other."""
         self._is_stopping = True
         os.write(self._wake_w, b"x")
         if self._thread is not None:
@@ -246,7 +264,10 @@ class LogFollower:
         try:
             hints = self._server.listen(CHANNEL) if are_on() else None
             while not self._is_stopping:
-                if not self.step():
+                began = time.monotonic()
+                has_more = self.step()
+                self._pause(time.monotonic() - began)
+                if not has_more:
                     self.problem = ""
                     self._do_upkeep()
                     self._wait(hints, POLL_S)
@@ -257,6 +278,13 @@ class LogFollower:
         finally:
             if hints is not None:
                 hints.close()
+
+    def _pause(self, spent_s: float) -> None:
+        """Leave the processor to others in proportion to what the last page took.
+
+        Under load the next page has more rows, which cost less together. A row after a quiet time does not wait.
+        """
+        self._wait(None, min(MAX_PAUSE_S, spent_s * min(self._applied_rows, PAUSE_SHARE)))
 
     def _do_upkeep(self) -> None:
         """Do what the last commits left, settle outside edits that the watcher noted; sometimes look for all."""

@@ -1,9 +1,9 @@
 """Hints: after a commit, tell the other hosts to look at the log now instead of at their next poll.
 
 A hint is a NOTIFY, sent by a thread of its own: inside the commit it would serialize all commits of the
-server. Several commits share one hint, at most MAX_PER_S are sent in a second, and a hint that fails
-is dropped: the log is polled anyway. GROVEFS_HINTS=off turns them off, for a pool of connections that
-cannot pass them on.
+server. Several commits share one hint. While commits follow each other closely, at most MAX_PER_S are
+sent in a second. A hint that fails is dropped: the log is polled anyway. GROVEFS_HINTS=off turns them
+off, for a pool of connections that cannot pass them on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ log = logging.getLogger("grovefs.store")
 
 CHANNEL = "grove"
 MAX_PER_S = 20
+_QUIET_S = 0.01  # a commit that comes later than this after a hint gets one of its own, at once
 _SEND_S = 2.0  # for one hint
 _CLOSE_S = 0.5  # closing a home waits so long for its last hint
 _RETRY_S = 5.0  # after a failure: the database is slow or away, and hints would only add to that
@@ -62,10 +63,12 @@ class HintSender:
 
     def _run(self) -> None:
         while True:
+            is_busy = self._wanted.is_set()  # there were commits during the pause
             self._wanted.wait()
             is_last = self._closed.is_set()
             self._wanted.clear()
-            pause_s = 1 / MAX_PER_S if self._send() else _RETRY_S
+            sent_pause_s = 1 / MAX_PER_S if is_busy else _QUIET_S
+            pause_s = sent_pause_s if self._send() else _RETRY_S
             if is_last or (self._closed.wait(pause_s) and not self._wanted.is_set()):
                 break
         self._disconnect()

@@ -29,7 +29,8 @@ CROSS JOIN grove.grove g
 JOIN grove.shards s ON s.shard = c.shard
 LEFT JOIN grove.log seen ON seen.shard = c.shard AND seen.seq = c.seq
 LEFT JOIN LATERAL (
-    SELECT * FROM grove.log WHERE log.shard = c.shard AND log.seq > c.seq ORDER BY log.seq LIMIT {PAGE_ROWS}
+    SELECT * FROM grove.log WHERE s.seq > c.seq AND log.shard = c.shard AND log.seq > c.seq
+    ORDER BY log.seq LIMIT {PAGE_ROWS}
 ) l ON true
 LEFT JOIN grove.hosts h ON h.host = l.host
 ORDER BY c.shard, l.seq

@@ -90,6 +90,13 @@ class History:
         author = current_author(self.author)
         return self._attempt(lambda: self._recorder.add(plan, author, stamps))
 
+    def add_together(
+        self, plans: Sequence[tuple[RecordingPlan | None, Author]], stamps: Mapping[str, Stamp | None]
+    ) -> bool:
+        """The same for commits of several authors, in one transaction. False if nothing was recorded."""
+        known = [(plan, author) for plan, author in plans if plan is not None]
+        return len(known) == len(plans) and self._attempt(lambda: self._recorder.add_together(known, stamps))
+
     def note_agreed(self, numbers: Mapping[str, AgreedNumber]) -> None:
         """Give the newest versions of lineages, by path, the numbers that a grove has given them."""
         self._attempt(lambda: self._recorder.note_agreed(numbers))

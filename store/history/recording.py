@@ -102,6 +102,12 @@ class Recorder:
             if agreed is not None:
                 self.note_agreed({path: agreed})
 
+    def add_together(self, plans: Sequence[tuple[RecordingPlan, Author]], stamps: Mapping[str, Stamp | None]) -> None:
+        """The same for several commits: all are recorded, or none."""
+        with self.database.write():
+            for plan, author in plans:
+                self.add(plan, author, stamps)
+
     def note_agreed(self, numbers: Mapping[str, AgreedNumber]) -> None:
         """Give the newest versions of lineages, which were recorded as they were found, their numbers in the grove."""
         if not numbers:

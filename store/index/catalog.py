@@ -364,6 +364,13 @@ def read_version(disk: Disk, location: Location, known: Mapping[str, Stamp | Non
     return Version(main, side)
 
 
+def apply_updates(
+    db: apsw.Connection, disk: Disk, updates: Sequence[IndexUpdate], known: Mapping[str, Stamp | None]
+) -> None:
+    """Write updates of different sessions, as `IndexUpdate.apply` does for one."""
+    _apply(db, *((update, read_version(disk, update.location, known)) for update in updates))
+
+
 def _apply(db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:
     """Write planned updates, each with the stamps of its files.
 

@@ -10,7 +10,7 @@ import pytest
 from store import Message, Session
 from store.grove import follower, log_query, queries
 from store.grove.following import follow
-from tests.grove.homes import agreement_of, assert_same_and_clean, texts, unfollowed_hosts
+from tests.grove.homes import agreement_of, assert_same_and_clean, follower_of, texts, unfollowed_hosts
 
 
 def test_a_commit_after_a_page_was_read_is_not_lost_history(
@@ -56,3 +56,17 @@ def test_a_unit_that_was_behind_does_not_go_back(tmp_path: Path, url: str, monke
         assert [version.agreed for version in a._core.history.log("sessions/s")] == [2, 1]
         assert not agreement_of(a).replica.behind()
         assert_same_and_clean(a)
+
+
+def test_the_pause_after_a_page_grows_with_its_cost_and_its_rows(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is waited for after an empty page, and never longer than MAX_PAUSE_S."""
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        followed = follower_of(a)
+        waits: list[float] = []
+        monkeypatch.setattr(followed, "_wait", lambda hints, seconds: waits.append(seconds))
+        for rows, spent_s in ((0, 5.0), (1, 0.01), (3, 0.01), (50, 0.01), (50, 5.0)):
+            followed._applied_rows = rows
+            followed._pause(spent_s)
+        assert waits == pytest.approx([0, 0.01, 0.03, 0.04, follower.MAX_PAUSE_S])
