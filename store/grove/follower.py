@@ -45,7 +45,7 @@ POLL_S = 0.25
 RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
 MAX_PAUSE_S = 0.2  # after a page
-PAUSE_SHARE = 4  # a pause lasts so often as long as the page took, less after a page of fewer rows
+PAUSE_SHARE = 4  # how many times as long as its page a pause lasts; less after a page of few rows
 SWEEP_S = 60.0  # between two sweeps for outside edits that no watcher noted
 SWEEP_SHARE = 20  # a sweep takes at most one twentieth of the time
 _FETCHES = 5  # attempts to read a unit while this home commits to it
@@ -282,9 +282,10 @@ class LogFollower:
     def _pause(self, spent_s: float) -> None:
         """Leave the processor to others in proportion to what the last page took.
 
-        Under load the next page has more rows, which cost less together. A row after a quiet time does not wait.
+        Under load the next page has more rows, which cost less together. There is no pause after a single row: the
+        next one, perhaps the answer to it, is to be seen at once.
         """
-        self._wait(None, min(MAX_PAUSE_S, spent_s * min(self._applied_rows, PAUSE_SHARE)))
+        self._wait(None, min(MAX_PAUSE_S, spent_s * min(max(self._applied_rows - 1, 0), PAUSE_SHARE)))
 
     def _do_upkeep(self) -> None:
         """Do what the last commits left, settle outside edits that the watcher noted; sometimes look for all."""
