@@ -32,9 +32,10 @@ The rules. Code, tests and README cite them by number.
 10. The cost of a save does not grow with the number of sessions.
 11. Every change can be seen and undone (who, when, what) for as long as the history keeps it.
 
-Where things are. A save goes from `Store.save` (through a mount: `namespace`) to `sessions.save` or `sessions.put`,
-becomes a `Commit` in `commit.commits`, and `commit.journal` runs it. A search is parsed and run in `search`, on rows
-that `index.fulltext` keeps. A new check is a function in `check`, whose docstring says how to add one.
+Where things are. A save goes from `Store.save` (through a mount: `fusefs.requests`, `fusefs.tree`, then `namespace`) to
+`sessions.save` or `sessions.put`, becomes a `Commit` in `commit.commits`, and `commit.journal` runs it. A search is
+parsed and run in `search`, on rows that `index.fulltext` keeps. A new check is a function in `check`, whose docstring
+says how to add one.
 
 The packages, from the bottom up. Each imports only those before it; `tests/test_house.py` enforces the order.
 
@@ -44,7 +45,7 @@ The packages, from the bottom up. Each imports only those before it; `tests/test
     disk/        the only code that changes files: durable writes, locks, trash, rejected writes
     index/       index.db: catalog, full text, change feed
     history/     history.db: every version of every kept file
-    commit/      one change is one commit: lock, write, journal, rename, sync, index
+    commit/      one change is one commit: lock, write, journal, rename, sync, history, index
     sessions/    operations on one session: save, append, put, delete, rename, fork, prune
     workspace/   what sessions share: mail, state documents, projects
     search/      queries, names, summaries, transcripts, token usage; grep/: the trigram index

@@ -34,7 +34,7 @@ app = typer.Typer(
 
     To start: grovefs new, grovefs import ~/.claude, or grovefs mount DIR.""",
     epilog="Exit codes: 0 success; 1 rejected, or nothing found; 2 usage error; 130 interrupted. check uses the codes "
-    "of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run. Errors are one line on standard "
+    "of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run. Errors are printed on standard "
     "error.",
     no_args_is_help=True,
     add_completion=True,

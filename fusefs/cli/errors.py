@@ -62,7 +62,7 @@ def error_text(error: BaseException) -> str:
     if number == errno.EROFS:
         return f"{text}; the index and the locks of a home are written. Copy {home}, and pass the copy with -H"
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return f"{text}; `grovefs trash --empty` and `grovefs rm` free space"
+        return f"{text}; free space on this disk: `grovefs trash --empty` erases deleted sessions"
     return text
 
 

@@ -2,7 +2,7 @@
 
 Without it a full disk could neither be read nor be freed: SQLite needs space to open index.db, and a deletion needs
 some for the trash and the index. An opening that finds the disk full deletes the reserve, and so does a deletion that
-fails. Mounts and commands create it again when there is space.
+fails. Every opening creates it again when there is space.
 """
 
 from __future__ import annotations

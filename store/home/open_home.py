@@ -94,8 +94,7 @@ class OpenHome:
         if self.path.is_dir():
             reserve.release_if_full(self.path)
         make_home(self.path)
-        if background:
-            reserve.renew(self.path)
+        reserve.renew(self.path)
         self.presence = HomePresence(self.path / layout.OPEN_LOCK)
         try:
             alone = self.presence.enter()

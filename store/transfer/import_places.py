@@ -45,7 +45,7 @@ def find_agents(environment: Mapping[str, str], agent: str | None = None) -> Dis
     """The sessions in the places where the known agents keep them."""
     discovery = Discovery()
     for format in _formats(agent):
-        for path in dict.fromkeys(_resolve(place, environment) for place in format.places):
+        for path in _candidates(format, environment):
             if path.is_dir():
                 with Source(path) as source:
                     if format.recognise(source) is not None:
@@ -62,6 +62,14 @@ def _resolve(place: Place, environment: Mapping[str, str]) -> Path:
     home = environment.get("HOME", "~")
     path = Path(base or place.default.replace("~", home, 1)).expanduser()
     return path / place.below if place.below else path
+
+
+def _candidates(format: Format, environment: Mapping[str, str]) -> list[Path]:
+    """Where an agent keeps its sessions. Its directory of sessions may be a link, for example to another disk:
+    links in a source are not followed, but the path of a source may be one."""
+    places = dict.fromkeys(_resolve(place, environment) for place in format.places)
+    linked = [place / format.base for place in places if format.base and (place / format.base).is_symlink()]
+    return [*places, *linked]
 
 
 def find_below(path: str, agent: str | None = None, home: Path | None = None) -> Discovery:

@@ -198,6 +198,9 @@ class Imports:
                 yield from self._import_unit(source, format, unit, run)
         for link in sorted(source.links):
             yield ImportProblem(source.display_path(link), None, "is a link; links are not followed")
+        for path, why in sorted(source.unreadable.items()):
+            text = f"{why}; nothing in it was imported"
+            yield ImportProblem(source.display_path(path), None, text, is_temporary=True)
 
     def _import_unit(
         self, source: Source, format: Format, unit: SourceUnit, run: _Run

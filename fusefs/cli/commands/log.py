@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -49,7 +48,7 @@ def print_log(
     else:
         rows = [_row(*columns) for columns in zip(versions, changes, hosts, strict=True)]
         print_table(("version", "when", "by", "change"), rows)
-        if left and sys.stdout.isatty():
+        if left:
             number = f"{_COUNTED:,} or more" if left == _COUNTED else str(left)
             echo(f"{number} older {'version' if left == 1 else 'versions'}; pass --limit N for more.", err=True)
     if not versions:

@@ -51,9 +51,19 @@ def best(source: Source, formats: Iterable[Format]) -> Format | None:
     return max(sure, key=lambda pair: pair[0])[1] if sure else None
 
 
+def _link_hint(path: str) -> str:
+    """Names a directory of sessions that is a link, because links in a source are not followed."""
+    bases = sorted({format.base for format in FORMATS if format.base})
+    for base in bases:
+        link = os.path.join(path, base)
+        if os.path.islink(link):
+            return f" {base} is a link, and links are not followed: import {link}."
+    return ""
+
+
 def unrecognised(path: str) -> str:
     """The error for a source that no format recognises."""
     known = "\n".join(f"  {format.name:12} {format.description}" for format in FORMATS)
     has_archive = path.endswith(".zip") or (os.path.isdir(path) and any(n.endswith(".zip") for n in os.listdir(path)))
-    hint = " Unpack the .zip file first, and import the directory." if has_archive else ""
+    hint = " Unpack the .zip file first, and import the directory." if has_archive else _link_hint(path)
     return f"no sessions recognised at {path}; nothing was changed.{hint} Known formats:\n{known}"

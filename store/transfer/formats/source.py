@@ -25,6 +25,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_LEVELS = 32  # of nested directories; no agent stores sessions deeper
 _CHUNK_BYTES = 1024 * 1024
 _SAMPLE_BYTES = 4 * 1024 * 1024  # read from a file to recognise its format
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -42,6 +43,7 @@ class Source:
     name: str | None
     done_bytes: int  # read so far, for progress
     links: set[str]  # links found and not followed
+    unreadable: dict[str, str]  # directories that could not be listed, and why
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         place = Path(path).expanduser()
@@ -52,6 +54,7 @@ class Source:
         self.root = place if self.name is None else place.parent
         self.done_bytes = 0
         self.links = set()
+        self.unreadable = {}
         self._disk = Disk(self.root)
 
     def __enter__(self) -> Self:
@@ -65,7 +68,10 @@ class Source:
     # -- listing ---------------------------------------------------------------------------------------
 
     def entries(self, path: str = "") -> list[DirEntry]:
-        """The entries of a directory sorted by name; empty if it does not exist or cannot be read."""
+        """The entries of a directory sorted by name; empty if it does not exist or cannot be read.
+
+        One that exists and cannot be read is noted in `unreadable`.
+        """
         if path == "" and self.name is not None:
             return [entry for entry in self._listed("") if entry.name == self.name]
         return self._listed(path)
@@ -73,7 +79,11 @@ class Source:
     def _listed(self, path: str) -> list[DirEntry]:
         try:
             found = sorted(self._disk.entries(path))
-        except (Corrupt, OSError):
+        except Corrupt:
+            return []
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                self.unreadable[path] = error.strerror or str(error)
             return []
         self.links |= {f"{path}/{entry.name}" if path else entry.name for entry in found if entry.is_symlink}
         return found
