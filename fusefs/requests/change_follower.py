@@ -27,7 +27,9 @@ from store.path_kinds import INDEXED, classify_path
 
 log = logging.getLogger("grovefs.mount")
 
-BATCH_S = 0.05  # a save is several events, and a program that saves continuously must not wake us each time
+BATCH_S = 0.02  # a save is several events
+BUSY_BATCH_S = 0.05  # after a batch with more events than a few saves make: a program saves continuously
+_FEW_EVENTS = 32
 REPEAT_S = 0.3
 _BATCH_SIZE = 500  # names checked before other tasks run
 
@@ -39,6 +41,7 @@ class ChangeFollower:
         self._threads = threads
         self._to_repeat: list[list[Invalidation]] = []  # one list per directory
         self._stale: set[Location] = set()  # sessions whose documents changed on disk
+        self._batch_s = BATCH_S
         rejects = tree.store.names.rejects.make_directory()
         self._rejects = Node(0, None, "", rejects, None)  # its files are shown next to their documents
         watches.add(self._rejects)
@@ -47,8 +50,10 @@ class ChangeFollower:
         """Wait for events and invalidate what changed."""
         with trio.move_on_after(REPEAT_S if self._to_repeat else float("inf")):
             await trio.lowlevel.wait_readable(self._watches.fileno())
-            await trio.sleep(BATCH_S)
-        await self._follow(self._watches.read())
+            await trio.sleep(self._batch_s)
+        events = self._watches.read()
+        self._batch_s = BATCH_S if len(events) <= _FEW_EVENTS else BUSY_BATCH_S
+        await self._follow(events)
 
     async def _follow(self, events: Sequence[Event]) -> None:
         by_directory: dict[int, list[Invalidation]] = {}

@@ -156,3 +156,16 @@ async def test_failed_invalidation_is_logged(monkeypatch: pytest.MonkeyPatch, ca
 async def test_pages_are_invalidated_only_on_request(kernel: FakeKernel) -> None:
     await invalidate([Invalidation(7), Invalidation(8, pages=True)])
     assert kernel.inodes == [(7, True), (8, False)]
+
+
+@in_trio
+async def test_batches_are_longer_while_a_program_saves_continuously(mount: HandlerMount) -> None:
+    """A single change is shown after BATCH_S."""
+    await mount.inode("sessions/root")
+    follower = mount.operations.follower
+    for count, expected_s in ((1, change_follower.BATCH_S), (100, change_follower.BUSY_BATCH_S)) * 2:
+        for number in range(count):
+            (mount.store.home / f"sessions/root/note{number}").write_bytes(b"new")
+        with trio.fail_after(20):
+            await follower.run()
+        assert follower._batch_s == expected_s
