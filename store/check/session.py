@@ -116,7 +116,8 @@ def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
         repair = partial(repairs.reindex, core, location)
         yield Finding("extra-row", location.dir, "indexed, but session.json does not exist", repair)
     below = location.path(layout.CHILDREN)
-    children = core.disk.directories(below) if location.child is None and _is_dir(core, below) else []
+    names = core.disk.directories(below) if location.child is None and _is_dir(core, below) else []
+    children = [name for name in names if not _is_empty(core, f"{below}/{name}")]
     if children:
         text = f"has {len(children)} child{'ren' if len(children) > 1 else ''}, but no session.json"
         yield Finding("orphan-child", location.dir, text)
@@ -127,6 +128,11 @@ def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
         yield Finding("session-lost", location.dir, text)
     elif has_sidecar or session_reader.has_attachments(core.disk, location):
         yield Finding("incoming", location.dir, "no session.json yet; its other files are kept")
+
+
+def _is_empty(core: Core, path: str) -> bool:
+    """Whether a directory has nothing but empty directories: a process was killed while it created a session."""
+    return all(entry.is_dir and not core.disk.entries(f"{path}/{entry.name}") for entry in core.disk.entries(path))
 
 
 def _lost_version(core: Core, location: Location) -> SavedVersion | None:

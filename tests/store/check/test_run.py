@@ -491,6 +491,14 @@ def test_child_without_its_parent_is_an_orphan(opened: Store) -> None:
     assert_clean(opened)
 
 
+def test_directories_of_a_killed_creation_are_no_orphans(opened: Store) -> None:
+    """A host was killed while it created a child of a session that another host had deleted."""
+    (opened.home / "sessions/gone/children/c1/attachments").mkdir(parents=True)
+    assert opened.check().is_clean
+    (opened.home / "sessions/gone/children/c1/attachments/a.png").write_bytes(b"png")
+    assert "1 child" in assert_found(opened, "orphan-child", "sessions/gone", "incoming").text
+
+
 def test_children_of_a_directory_without_session_are_orphans(opened: Store) -> None:
     """A root without session.json but with children is reported, and so is each of its direct children."""
     path = opened.home / "sessions/s1/session.json"
