@@ -39,9 +39,13 @@ class Program:
     draft: int | None = None
 
     def read(self) -> bytes:
-        with (self.store.home / self.path).open("rb") as file:
-            self.opened.append(Stamp.of(os.fstat(file.fileno())))
-            return file.read()
+        """The mount knows a version by its stamp while it was in place: being replaced changes its ctime."""
+        while True:
+            with (self.store.home / self.path).open("rb") as file:
+                info = os.fstat(file.fileno())
+                if info.st_nlink:
+                    self.opened.append(Stamp.of(info))
+                    return file.read()
 
     def write(self, raw: bytes, **changes: Any) -> CommitResult:
         """Open with truncation, write and close."""

@@ -159,17 +159,20 @@ def stop_a_host_that_holds_a_row() -> None:
         url = server.url(new_database(server))
         homes = grove_of_two(place, url)
         reader, writer = os.pipe()
+        is_open, opened = os.pipe()
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                _append_and_stop(homes[1], reader)
+                _append_and_stop(homes[1], reader, opened)
                 status = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(status)
+        os.close(opened)  # a child that dies ends the wait
         try:
+            os.read(is_open, 1)  # opening a home catches up, so it must be open before
             append(homes[0], "second")
             os.write(writer, b"x")  # the other home is stale now, so it has to take the row
             ended = os.waitpid(pid, os.WUNTRACED)[1]
@@ -178,6 +181,7 @@ def stop_a_host_that_holds_a_row() -> None:
             os.kill(pid, signal.SIGCONT)
             ended = os.waitpid(pid, 0)[1]
         finally:
+            os.close(is_open)
             os.close(reader)
             os.close(writer)
             if os.WIFSTOPPED(ended):
@@ -188,7 +192,7 @@ def stop_a_host_that_holds_a_row() -> None:
             assert texts(store, "s") == ["first", "second", "third", "stopped"]
 
 
-def _append_and_stop(home: Path, reader: int) -> None:
+def _append_and_stop(home: Path, reader: int, opened: int) -> None:
     """Append with a row held; stop in between, once."""
     real = queries.lock_rows
     stopped: list[bool] = []
@@ -201,6 +205,7 @@ def _append_and_stop(home: Path, reader: int) -> None:
 
     with Store.open(home, background=False, lock_timeout_s=60.0) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr(queries, "lock_rows", lock_and_stop)
+        os.write(opened, b"x")
         os.read(reader, 1)
         store.append("s", [Message.user("stopped")])
 
