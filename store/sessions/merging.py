@@ -20,7 +20,7 @@ import apsw
 from store import layout
 from store.commit.core import Core
 from store.commit.write_request import WriteRequest, stale_error
-from store.disk.file import File, Stamp
+from store.disk.file import RACY_NS, File, Stamp
 from store.documents import json_text
 from store.documents.document import Document
 from store.documents.json_splice import same
@@ -115,7 +115,7 @@ class Merging:
     def _sidecar_at_open(self, request: WriteRequest, side: File) -> bytes | None:
         """runtime.json as it was when the writer opened session.json; None if unchanged or not known."""
         opened_ns = request.writer.opened_ns if request.writer is not None else 0
-        if not opened_ns or side.stamp.mtime_ns < opened_ns:
+        if not opened_ns or side.stamp.mtime_ns + RACY_NS < opened_ns:  # file times are some milliseconds behind
             return None
         then = self.core.history.at(lineage_path(request.target.path), opened_ns)
         return self.core.history.read_document(then, is_side=True) if then is not None else None
