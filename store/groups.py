@@ -215,6 +215,10 @@ class PastVersions:
         """Bring a version back, as a new one; False if the present content is the same."""
         return self._home.services.reverter.revert(version)
 
+    def would_revert(self, version: SavedVersion) -> bool:
+        """Whether `revert` would change something; changes nothing."""
+        return self._home.services.reverter.would_revert(version)
+
     def plan_undo(
         self,
         *,

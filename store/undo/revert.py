@@ -42,6 +42,13 @@ class RevertOperation:
         with self.locked(version.path), self.as_revert():
             return self.restore(version.path, self.core.history.read(version), f"as in {version.label}")
 
+    def would_revert(self, version: SavedVersion) -> bool:
+        """Whether `revert` would commit something. It raises NotFound where `revert` does."""
+        then = self.core.history.read(version)
+        _require_document(version.path, then)
+        self.core.refresh(location_of(version.path))
+        return not self.is_restored(version.path, then)
+
     @contextmanager
     def locked(self, path: str) -> Iterator[None]:
         """The lock of a lineage; first a change made outside the store is noted in the history."""
@@ -58,8 +65,7 @@ class RevertOperation:
 
     def restore(self, path: str, then: VersionTexts, note: str) -> bool:
         """Commit texts of the past; False if nothing differs. The caller holds the lock."""
-        if then.main is None:
-            raise NotFound(f"{path} did not exist in that version; delete it instead")
+        _require_document(path, then)
         if not is_session_dir(path):
             return self.names.commit(WriteRequest(classify_path(path), then.main, on_conflict="overwrite")).is_changed
         pair, renewed = self._renewed(path, then)
@@ -94,6 +100,11 @@ class RevertOperation:
         if pair.main is None:
             raise NotFound(f"session {location} was deleted or renamed; nothing was changed")
         return pair
+
+
+def _require_document(path: str, then: VersionTexts) -> None:
+    if then.main is None:
+        raise NotFound(f"{path} did not exist in that version; delete it instead")
 
 
 def location_of(path: str) -> Location:

@@ -14,6 +14,7 @@ import typer
 from fusefs.cli.app import NAMED, Home, Json, SessionName, app, command_author, open_store, print_json
 from fusefs.cli.terminal import as_argument, echo
 from store import AlreadyExists, InvalidName, Location, Message, NotFound, Session, Store, layout
+from store.errors import StoreError
 from store.layout import check_new, parse_location
 
 Role = Literal["user", "assistant", "system"]
@@ -162,4 +163,7 @@ def _text(argument: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}; no session was changed") from error

@@ -218,6 +218,16 @@ class BackupWriter(BackupTree):
                 raise OSError(number, os.strerror(number), str(self.path))
 
 
+def _create(place: Path) -> None:
+    try:
+        place.mkdir(0o700)
+    except OSError as error:
+        text = (
+            f"cannot create the backup directory {place}: {error.strerror}; nothing was copied. Use another directory"
+        )
+        raise OSError(error.errno, text) from error
+
+
 def open_writer(dest: str | os.PathLike[str], home: Path, step: Step = no_step) -> BackupWriter:
     """Open the backup at `dest`, or create one. An unsuitable `dest` raises before anything is written."""
     place = Path(dest).expanduser().absolute()
@@ -227,7 +237,7 @@ def open_writer(dest: str | os.PathLike[str], home: Path, step: Step = no_step) 
             raise NotFound(f"no such directory: {place.parent}; is the disk mounted?")
         if is_grovefs_mount(place.parent):
             raise InvalidName(f"{place} is inside a GroveFS mount; use a directory on another disk")
-        place.mkdir(0o700)
+        _create(place)
     if not place.is_dir():
         raise InvalidName(f"{place} is not a directory")
     if is_grovefs_mount(place):

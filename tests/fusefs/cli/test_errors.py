@@ -116,3 +116,20 @@ def test_an_empty_id_is_refused(filled: Path) -> None:
 
 def test_name_of_an_argument_is_in_capitals(filled: Path) -> None:
     assert grovefs(filled, "append", "s1", "").stderr.startswith("grovefs: TEXT is empty")
+
+
+@pytest.mark.parametrize("command", ["attach s1 {}/missing.png", "new s2 --from {}/missing.png"])
+def test_file_that_cannot_be_read_changes_nothing(filled: Path, tmp_path: Path, command: str) -> None:
+    done = grovefs(filled, *command.format(tmp_path).split())
+    assert done.returncode == 1
+    missing = tmp_path / "missing.png"
+    assert done.stderr == f"grovefs: cannot read {missing}: No such file or directory; no session was changed\n"
+
+
+def test_backup_to_a_place_where_no_directory_can_be_made(filled: Path) -> None:
+    done = grovefs(filled, "backup", "/proc/backup")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "grovefs: cannot create the backup directory /proc/backup: No such file or directory; nothing was copied. "
+        "Use another directory\n"
+    )

@@ -180,6 +180,23 @@ def test_revert_brings_a_version_back(edited: Path) -> None:
     assert line.startswith("updated_at: ")
 
 
+def test_revert_with_dry_run_changes_nothing(edited: Path) -> None:
+    before = grovefs(edited, "log", "fix").stdout
+    result = grovefs(edited, "revert", "fix@1", "--dry-run")
+    assert result.returncode == 0
+    assert result.stdout.startswith("fix-login would be as in version 1 (")
+    assert result.stdout.endswith("; `grovefs diff fix-login@1` shows what has changed since\n")
+    found = json.loads(grovefs(edited, "revert", "fix@1", "-n", "--json").stdout)
+    assert found == {"id": "fix-login", "reverted_to": 1, "changed": True, "version": 4}
+    assert grovefs(edited, "log", "fix").stdout == before
+
+
+def test_revert_with_dry_run_says_if_nothing_would_change(edited: Path) -> None:
+    assert grovefs(edited, "revert", "fix@4", "--dry-run").stdout == (
+        "fix-login has the content of version 4 already; nothing was changed\n"
+    )
+
+
 def test_revert_needs_a_version(edited: Path) -> None:
     result = grovefs(edited, "revert", "fix")
     assert result.returncode == 2
