@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile
 from fusefs.views.page_cache import CACHE_BYTES, PageCache
@@ -58,13 +59,25 @@ class TranscriptsView(View):
         return self._as_page(info) if info is not None else None
 
     def _as_page(self, info: TranscriptInfo) -> VirtualFile:
-        source = info.location.dir
-        return VirtualFile(
-            info.size_bytes, _time(info.mtime_ns), info.digest, lambda: self._render(info), source=source
-        )
+        page = _Page(self, info)
+        return VirtualFile(info.size_bytes, _time(info.mtime_ns), info.digest, page, source=info.location.dir)
 
-    def _render(self, info: TranscriptInfo) -> bytes:
+    def render(self, info: TranscriptInfo) -> bytes:
         return self._cache.rendered((info.location, info.digest), lambda: self._transcripts.render(info))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Renders a transcript. Compared by value, so that a node keeps its item while a listing finds an equal one.
+
+    Otherwise each listing of 20,000 transcripts would replace as many items, which costs 20 MB.
+    """
+
+    view: TranscriptsView
+    info: TranscriptInfo
+
+    def __call__(self) -> bytes:
+        return self.view.render(self.info)
 
 
 def _folder_of(root: str) -> str:

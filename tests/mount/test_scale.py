@@ -94,12 +94,12 @@ def test_listing_everything_uses_little_memory(homes: tuple[Path, Path], mount_h
 def test_listing_all_views_uses_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
     """Repeated listings of transcripts/ and views/by-title show every session, with sizes and targets."""
     mount = mount_home(homes[0])
-    measured = []
-    for _ in range(6):
+    peaks: list[int] = []
+    # By the peak: the kernel may forget names at any time, and current memory then falls and rises again. The first
+    # rounds fill caches, the more of them the busier the machine is; a leak raises the peak in every round.
+    while len(peaks) < 4 or peaks[-1] >= peaks[-4] * 1.02 + 1024:
         assert lines_of("ls -l | grep '^-'", mount.path / "transcripts") == MANY
         assert lines_of("ls -l | grep '^l'", mount.path / "views/by-title") == MANY
-        measured.append(memory_kb(mount))
-    assert max(high for _, high in measured) < LIMIT_KB, measured
-    # By the peak: the kernel may forget names at any time, and current memory then falls and rises again. The first
-    # rounds fill caches, on a busy machine up to four; a leak raises the peak in every round.
-    assert measured[-1][1] < measured[-2][1] * 1.05 + 4096, measured
+        peaks.append(memory_kb(mount)[1])
+        assert peaks[-1] < LIMIT_KB, peaks
+        assert len(peaks) < 20, peaks
