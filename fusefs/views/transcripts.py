@@ -70,7 +70,7 @@ class TranscriptsView(View):
 class _Page:
     """Renders a transcript. Compared by value, so that a node keeps its item while a listing finds an equal one.
 
-    Otherwise each listing of 20,000 transcripts would replace as many items, which costs 20 MB.
+    Otherwise each listing of 20,000 transcripts would replace as many items, which cost some 30 MB.
     """
 
     view: TranscriptsView

@@ -97,7 +97,7 @@ def wait_ended(mount: Mount) -> None:
 
 
 def unmount(mountpoint: Path) -> None:
-    """Unmount. A program that looks at all mounts, such as df, may use this one for a moment; a daemon never may."""
+    """Unmount, and try again while the mount is busy: a program such as df may use it for a moment."""
     deadline = time.monotonic() + 60
     while True:
         done = subprocess.run(["fusermount3", "-u", str(mountpoint)], capture_output=True, text=True)

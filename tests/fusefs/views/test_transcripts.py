@@ -37,6 +37,17 @@ def page(view: View, path: str) -> VirtualFile:
     return item
 
 
+def test_equal_pages_are_equal_items(store: Store) -> None:
+    """A listing replaces the item of a node only if the transcript has changed."""
+    store.save(make_session("r", messages=1))
+    view = TranscriptsView(store)
+    before = view.find("r.md")
+    assert before is not None
+    assert before == view.find("r.md") == dict(view.iter_items(""))["r.md"]
+    store.append("r", [Message.user("one more")])
+    assert before != view.find("r.md")
+
+
 def test_roots_are_pages_and_children_are_in_directories(store: Store) -> None:
     root = make_session("r", title="The root")
     store.save(root)
