@@ -63,7 +63,13 @@ class Core:
         self.index = Catalog(self.db)
         self.feed = ChangeFeed(self.db)
         self.journal = Journal(
-            self.disk, self.db, self.feed, self._refresh_rows, lambda: self.history, lambda: self.agreement
+            self.disk,
+            self.db,
+            self.feed,
+            self._read_again,
+            self._refresh_rows,
+            lambda: self.history,
+            lambda: self.agreement,
         )
 
     @property
@@ -237,32 +243,38 @@ class Core:
 
         The caller holds the lock.
         """
-        if location.is_session:
-            self._reread_sessions([location], what)
-        else:
-            self._reread_area(location)
-
-    def _reread_sessions(self, locations: Sequence[Location], what: What) -> None:
-        from store.commit import session_reader
-
-        scans = [session_reader.scan(self.disk, location, self.limit_bytes) for location in locations]
-        with self.db.write() as db:
-            self.put_scans(db, scans, what)
-        self.db.after_commit(lambda: self.observe(scans))
+        scans = self._read_again([location])
+        if scans:
+            with self.db.write() as db:
+                self.put_scans(db, scans, what)
         self.on_commit()
 
-    def _refresh_rows(self, db: apsw.Connection, rows: IndexRefresh) -> None:
-        """Update the rows of a commit whose files are in place, inside its transaction."""
+    def _read_again(self, locations: Sequence[Location]) -> list[SessionScan]:
+        """Bring areas up to date, and scan sessions for the index. The caller holds the locks.
+
+        No transaction is open: what other programs changed is recorded in the history first.
+        """
+        from store.commit import session_reader
+
+        for location in locations:
+            if not location.is_session:
+                self._reread_area(location)
+        sessions = [location for location in locations if location.is_session]
+        scans = [session_reader.scan(self.disk, location, self.limit_bytes) for location in sessions]
+        self.observe(scans)
+        return scans
+
+    def _refresh_rows(self, db: apsw.Connection, rows: IndexRefresh, scans: Sequence[SessionScan]) -> None:
+        """Update the rows of a commit whose files are in place, inside its transaction.
+
+        `scans` are those of `_read_again`.
+        """
         from store.commit import session_reader
 
         for location in rows.gone:
             self.index.remove(db, location)
-        sessions = [location for location in rows.reread if location.is_session]
-        if sessions:
-            self._reread_sessions(sessions, rows.what)
-        for location in rows.reread:
-            if not location.is_session:
-                self._reread_area(location)
+        if scans:
+            self.put_scans(db, scans, rows.what)
         if rows.gone:
             self.feed.add(db, rows.gone, "deleted")
         if rows.documents:
@@ -279,16 +291,20 @@ class Core:
     def observe(self, batch: Sequence[SessionScan], *, only_known: bool = False) -> None:
         """Record changes that other programs made. The caller holds the locks; no transaction is open.
 
-        `only_known` leaves out sessions without any version: the first commit that replaces one
-        records it.
+        Before they are indexed: after a crash in between, the index still differs from the files, and
+        the next sweep comes here again. `only_known` leaves out sessions without any version: the first
+        commit that replaces one records it.
         """
+        missed: list[str] = []
         for scan in batch:
             path = scan.location.dir
             if scan.pair is None or ((only_known or scan.pair.main is None) and not self.history.has_lineage(path)):
                 continue
             main, side = scan.pair.main, scan.pair.side
             files = [(f"{path}/{layout.SESSION}", False, main), (f"{path}/{layout.RUNTIME}", True, side)]
-            self.history.observe(path, files)
+            if not self.history.observe(path, files):
+                missed.append(path)
+        self.journal.missed.store_found(missed)
 
     def put_scans(self, db: apsw.Connection, batch: Sequence[SessionScan], what: What = "reread") -> None:
         """Write scanned sessions to the index and the feed."""

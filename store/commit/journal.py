@@ -6,7 +6,7 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 2. store a journal entry in index.db (table `marks`) that names the renames to come;
 3. rename;
 4. sync the directories;
-5. record the new versions in the history, and move lineages with their files;
+5. record the new versions in the history, move lineages with their files, and record what they brought;
 6. update index, search and feed, and remove the journal entry, in one transaction.
 
 The journal entry is synced unless the commit renames a single file: a power cut then leaves the old or
@@ -53,6 +53,7 @@ from store.index.database import Database
 from store.layout import Location
 
 if TYPE_CHECKING:
+    from store.commit.session_reader import SessionScan
     from store.history.history import History
     from store.history.planning import RecordingPlan
 
@@ -91,7 +92,8 @@ class Journal:
     disk: Disk
     db: Database
     feed: ChangeFeed
-    refresh: Callable[[apsw.Connection, IndexRefresh], None]  # updates rows from files, inside a transaction
+    read_again: Callable[[Sequence[Location]], list[SessionScan]]  # reads what `refresh` needs; no transaction is open
+    refresh: Callable[[apsw.Connection, IndexRefresh, Sequence[SessionScan]], None]  # inside a transaction
     open_history: Callable[[], History]
     agreement: Callable[[], Agreement]
     # By journal entry: why the index could not be updated.
@@ -321,11 +323,12 @@ class Journal:
         """
         try:
             self.disk.step("index")
+            scans = self.read_again(index.reread) if isinstance(index, IndexRefresh) else []
             with self.db.write() as db:
                 if isinstance(index, IndexUpdate):
                     index.apply(db, self.disk, stamps)
                 elif index is not None:
-                    self.refresh(db, index)
+                    self.refresh(db, index, scans)
                 self._end(db, commit, stamps, is_recorded=is_recorded)
         except (apsw.Error, OSError, StoreError) as error:
             self.index_failures[_entry_key(commit)] = str(error)
@@ -400,12 +403,13 @@ class Journal:
         """Update the index in one transaction; if that fails, in one for each commit."""
         try:
             self.disk.step("index")
+            updates = [part.each.index for part in parts]
+            scans = [self.read_again(index.reread) if isinstance(index, IndexRefresh) else [] for index in updates]
             with self.db.write() as db:
-                updates = [part.each.index for part in parts]
                 apply_updates(db, self.disk, [u for u in updates if isinstance(u, IndexUpdate)], _all_stamps(parts))
-                for part, index in zip(parts, updates, strict=True):
+                for part, index, found in zip(parts, updates, scans, strict=True):
                     if isinstance(index, IndexRefresh):
-                        self.refresh(db, index)
+                        self.refresh(db, index, found)
                     with acting_as(part.each.author):
                         self._end(db, part.each.commit, part.stamps, is_recorded=is_recorded)
         except (apsw.Error, OSError, StoreError) as error:
@@ -509,8 +513,10 @@ class Journal:
         self.disk.sync_dirs(path for path in sorted(parents) if self.disk.stat(path) is not None)
         is_moved = self.history.repeat_moves(self._made(moves))
         for place in touched:
+            rows = IndexRefresh([Location(*place)])
+            scans = self.read_again(rows.reread)
             with self.db.write() as db:
-                self.refresh(db, IndexRefresh([Location(*place)]))
+                self.refresh(db, rows, scans)
         for _, target in moves:  # indexing a session records its documents only
             kept = place_of(target)
             if kept is not None and kept.dir == target:

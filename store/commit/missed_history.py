@@ -57,6 +57,12 @@ class MissedHistory:
         """The same for a commit that recovery has finished: its author is no longer known."""
         self._store(moves, [MissedVersion(lineage, {}, FOUND, OUTSIDE) for lineage in lineages])
 
+    def store_found(self, lineages: Sequence[str]) -> None:
+        """Keep that other programs changed the files of lineages."""
+        if lineages and self.history.is_on:
+            with self.db.write():
+                self.store_recovered([], lineages)
+
     def _store(self, moves: Sequence[tuple[str, str]], versions: Sequence[MissedVersion]) -> None:
         if not self.history.is_on:
             return

@@ -99,11 +99,11 @@ def _index_again(core: Core, locations: list[Location], progress: Progress | Non
     while waiting:
         with ExitStack() as held:
             batch = _lock_and_scan(core, waiting, held)
+            core.observe(batch, only_known=True)
             with core.db.write() as db:
                 if purge:
                     _purge(core, db, batch)
                 core.put_scans(db, batch)
-            core.observe(batch, only_known=True)
         core.on_commit()
         if progress is not None:
             progress(len(locations) - len(waiting), len(locations))

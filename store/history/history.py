@@ -167,18 +167,18 @@ class History:
         """The mark of a file as it is; None if there is none."""
         return self._recorder.planner.mark(path)
 
-    def observe_known(self, paths: Iterable[str]) -> None:
-        """The same for several kept files, of which only those with versions are recorded."""
-        for path in paths:
-            if self.has_lineage(path):
-                self.observe(path)
+    def observe_known(self, paths: Iterable[str]) -> list[str]:
+        """The same for several kept files, of which only those with versions are recorded.
 
-    def observe_below(self, directory: str) -> None:
+        Returns those that were not, because the history failed.
+        """
+        return [path for path in paths if self.has_lineage(path) and not self.observe(path)]
+
+    def observe_below(self, directory: str) -> list[str]:
         """The same for all files with versions below a directory, all under the lock of the caller."""
         changed: list[str] = []
         self._attempt(lambda: changed.extend(self._recorder.changed_below(directory)))
-        for path in changed:
-            self.observe(path)
+        return [path for path in changed if not self.observe(path)]
 
     def make_durable(self, path: str) -> bool:
         """Record the files of a lineage as they are, and sync all its versions to disk. The caller holds its lock.

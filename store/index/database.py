@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,6 @@ class Database:
         self._writing = threading.RLock()
         self._is_writing = False
         self._is_closed = False
-        self._after_commit: list[Callable[[], None]] = []
         self._local = threading.local()
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()  # a reader is closed when its thread ends
         self._writer = self._connect()
@@ -196,7 +195,6 @@ class Database:
                 self._begin(durable=durable)
                 yield self._writer
                 self._writer.execute("COMMIT")
-                postponed = self._after_commit
             except BaseException as error:
                 number = disk_errno(self._writer, error)
                 self._roll_back()
@@ -205,20 +203,6 @@ class Database:
                 raise
             finally:
                 self._is_writing = False
-                self._after_commit = []
-        for work in postponed:  # the lock is released: the work may take other locks
-            work()
-
-    def after_commit(self, work: Callable[[], None]) -> None:
-        """Run `work` after the COMMIT of the open transaction of this thread; at once if there is none.
-
-        If the transaction is rolled back, the work is dropped.
-        """
-        with self._writing:
-            if self._is_writing:
-                self._after_commit.append(work)
-                return
-        work()
 
     def _begin(self, *, durable: bool) -> None:
         self._roll_back()

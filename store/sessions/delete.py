@@ -175,6 +175,7 @@ class DeleteOperations:
         files = {original for original, kept in slot.moves if self.core.disk.stat_file(kept) is not None}
         # A foreign file directly in sessions/ has the path of a session, but it is a file.
         self.core.journal.run(commit, IndexRefresh([each for each in restored if each.dir not in files]))
+        self.core.on_commit()
         if any(self.core.disk.stat(kept) is not None for kept, _ in back):
             return  # a grove has agreed, and the commit is finished later: from the slot, or without it from the log
         try:

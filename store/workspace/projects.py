@@ -318,8 +318,8 @@ class Projects:
         # Not `core.locked`: that recovers interrupted commits, and recovery calls this method.
         with self.core.locks.session(layout.project_location(key)):
             files = self._derived.for_member(member) if member else self._derived.for_project(key, known=True)
+            self.core.journal.missed.store_found(self.core.history.observe_below(location.dir))
             self._write(files)
-            self.core.db.after_commit(lambda: self.core.history.observe_below(location.dir))
         return bool(files)
 
     def _sync_if_older(self, key: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from store import (
     layout,
 )
 from store.commit.write_request import Writer, WriteRequest
+from store.disk.file import RACY_NS
 from store.documents import json_text
 from store.errors import InvalidContent
 from store.history.authors import Author
@@ -50,7 +52,7 @@ class Scenario:
 
 
 def make_home(home: Path) -> None:
-    """A root with a child, a grandchild and an attachment; a pinned session; a deleted session."""
+    """A root with a child, a grandchild and an attachment; a pinned session; a deleted one, edited in the trash."""
     with Store.open(home, background=False) as store:
         root = make_session("root", messages=3, run_id="run-1")
         store.save(root)
@@ -58,9 +60,10 @@ def make_home(home: Path) -> None:
         store.save(child)
         store.save(Session.new_child_of("grandchild", child, "m", "a grandchild"))
         store.append("grandchild", [Message.user("a later message")])
-        store.save(make_session("pinned", pinned=True))
-        store.save(make_session("gone"))
+        store.save(make_session("pinned", pinned=True, title="a title"))
+        store.save(make_session("gone", title="a title"))
         store.delete("gone")
+        _replace(home / store.trash.deleted()[0].moves[0][1] / layout.SESSION, "a title", "a title in the trash")
         store.attach("root", PNG, "image/png")
         (home / "sessions/root/children/child/attachments").mkdir(exist_ok=True)
         store.records.save_traces("root", [make_event("old")])
@@ -91,6 +94,32 @@ def copy_home(home: Path, target: Path) -> Path:
     """
     shutil.copytree(home, target, symlinks=True)
     return target
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    """Edit a file on disk, past the store."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def _wait_until_trusted(path: Path) -> None:
+    """Wait until the stamp of a file is trusted: what was indexed right after a change is always read again."""
+    while time.time_ns() - path.stat().st_ctime_ns <= RACY_NS:
+        time.sleep(0.005)
+
+
+def _notice_edit(store: Store) -> None:
+    path = store.home / "sessions/pinned/session.json"
+    _replace(path, "a title", "new title")
+    _wait_until_trusted(path)
+    store.maintenance.sweep()
+
+
+def _undelete_edited(store: Store) -> None:
+    slot = store.trash.deleted()[0]
+    _wait_until_trusted(store.home / slot.moves[0][1] / layout.SESSION)
+    store.trash.undelete(slot.name)
 
 
 def _retitle(session: Session) -> None:
@@ -329,6 +358,11 @@ SCENARIOS = [
     Scenario("revert", _revert, _is_reverted),
     Scenario("save_runtime", _save_runtime, lambda s: _status(s) == "completed"),
     Scenario("update", lambda s: s.update("root", _retitle), lambda s: _title(s, "root") == "new title"),
+    Scenario(
+        "notice an edit on disk",
+        _notice_edit,
+        lambda s: b"new title" in (s.get_document("pinned", "session.json") or b""),
+    ),
     Scenario("append", lambda s: s.append("root", [Message.user("more")]), lambda s: _message_count(s) == 4),
     Scenario(
         "put session.json",
@@ -469,7 +503,7 @@ SCENARIOS = [
         lambda s: s.prune.apply(s.prune.plan_cleanup("children")),
         lambda s: _is_deleted(s, "child", "grandchild"),
     ),
-    Scenario("undelete", lambda s: s.trash.undelete(s.trash.deleted()[0].name), lambda s: s.load("gone") is not None),
+    Scenario("undelete what was edited in the trash", _undelete_edited, lambda s: s.load("gone") is not None),
     Scenario(
         "rename session",
         lambda s: s.rename("root", "renamed"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -74,13 +75,17 @@ def run_and_kill_at(home: Path, scenario: Scenario, at: int) -> bool:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        fault = FaultAt(at)
-        store = Store.open(home, background=False, step=fault)
-        fault.armed = True
-        scenario.change(store)
-        fault.armed = False
-        os.write(writer, b"done")
-        os.kill(os.getpid(), signal.SIGKILL)  # after reporting success the change must survive
+        try:
+            fault = FaultAt(at)
+            store = Store.open(home, background=False, step=fault)
+            fault.armed = True
+            scenario.change(store)
+            fault.armed = False
+            os.write(writer, b"done")
+            os.kill(os.getpid(), signal.SIGKILL)  # after reporting success the change must survive
+        finally:  # only if the change failed
+            traceback.print_exc()
+            os._exit(1)
     os.close(writer)
     _, status = os.waitpid(pid, 0)
     with os.fdopen(reader, "rb") as pipe:
