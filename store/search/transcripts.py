@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -33,14 +35,17 @@ T = TypeVar("T")
 _GROWING = {"appended", "runtime", "attachment", "log"}
 
 
+_NO_LINKS: Mapping[str, str] = MappingProxyType({})
+_SEPARATOR = " "  # between the parts of TranscriptInfo.documents, none of which contains it
+
+
 class TranscriptInfo(NamedTuple):
-    """A transcript's size and version, without its text."""
+    """A transcript's size and version, without its text. A mount keeps one for each that was listed: it is small."""
 
     location: Location
     size_bytes: int
     mtime_ns: int
-    main_stamp: str  # of the documents it is rendered from, as in the index
-    side_stamp: str | None
+    documents: str  # version of the renderer, and stamps of session.json and runtime.json as in the index
     entry: str  # JSON of the IndexEntry, for the header
     links: Mapping[str, str]  # attachment reference → link target
     text_digest: int | None  # of title and summary
@@ -49,10 +54,21 @@ class TranscriptInfo(NamedTuple):
     @property
     def digest(self) -> str:
         """An equal digest means equal text."""
-        documents = f"{transcript.RENDERER_VERSION} {self.main_stamp} {self.side_stamp}"
         if not self.links:
-            return documents
-        return f"{documents} {blake2b(repr(sorted(self.links.items())).encode(), digest_size=16).hexdigest()}"
+            return self.documents
+        links = blake2b(repr(sorted(self.links.items())).encode(), digest_size=16).hexdigest()
+        return f"{self.documents}{_SEPARATOR}{links}"
+
+    @property
+    def main_stamp(self) -> str:
+        """The stamp of session.json."""
+        return self.documents.split(_SEPARATOR)[1]
+
+    @property
+    def indexed_version(self) -> Version:
+        """The documents it is rendered from."""
+        _, main, side = self.documents.split(_SEPARATOR)
+        return unpack_version(main, side)
 
 
 @dataclass(frozen=True)
@@ -91,17 +107,21 @@ class Transcripts:
         digest = f"(SELECT digest FROM texts WHERE row = key << {SHIFT})"
         seq = "(SELECT seq FROM sqlite_sequence WHERE name = 'changes')"
         query = f"SELECT {columns}, {digest}, {seq} FROM sessions WHERE {where} ORDER BY root, child"
-        return self.core.db.reader.execute(query, values).fetchall()
+        # The entries are made small one by one: those of all sessions as they are stored would need more memory.
+        return [
+            (*row[:4], mtime_of(row[4], row[5]), _documents(row[4], row[5]), _compact(row[6]), *row[7:])
+            for row in self.core.db.reader.execute(query, values)
+        ]
 
     def _infos(self, rows: list[tuple[Any, ...]]) -> Iterator[TranscriptInfo]:
         linking = transcript_sizes.sessions_with_links(self.core.db.reader) if len(rows) > 1 else None
         finder = _AttachmentFinder(self.core)
-        for key, root, child, size, main, side, entry, digest, seq in rows:
+        for key, root, child, size, mtime_ns, documents, entry, digest, seq in rows:
             location = Location(root, child or None)
             times = transcript_sizes.links_of(self.core.db.reader, key) if linking is None or key in linking else {}
-            links = {url: finder.target(location, url) for url in times}
+            links = {url: finder.target(location, url) for url in times} or _NO_LINKS
             size += sum(times[url] * len(link) for url, link in links.items())
-            yield TranscriptInfo(location, size, mtime_of(main, side), main, side, entry, links, digest, seq or 0)
+            yield TranscriptInfo(location, size, mtime_ns, documents, entry, links, digest, seq or 0)
 
     # -- the text --------------------------------------------------------------------------------------
 
@@ -155,7 +175,7 @@ class Transcripts:
     def _is_same(self, info: TranscriptInfo, loaded: LoadedSession) -> bool:
         """Whether the loaded session begins with the described text."""
         present = loaded.pair.version
-        if _is_version(unpack_version(info.main_stamp, info.side_stamp), present):
+        if _is_version(info.indexed_version, present):
             return True
         known = self.core.index.find_version(info.location)
         if known is None or not _is_version(known, present):
@@ -168,6 +188,22 @@ class Transcripts:
         query = "SELECT DISTINCT what FROM changes WHERE seq > ? AND root = ? AND child = ?"
         changes = {what for (what,) in self.core.db.reader.execute(query, (info.seq, root, child))}
         return bool(changes) and changes <= _GROWING and self.core.db.get_meta("feed_floor", 0) <= info.seq
+
+
+def _documents(main: str, side: str | None) -> str:
+    return _SEPARATOR.join((str(transcript.RENDERER_VERSION), main, side or ""))
+
+
+def _compact(entry: str) -> str:
+    """An index entry without the members that may be absent and say nothing: null, false, 0 or empty."""
+    required = _required_members()
+    said = {name: value for name, value in orjson.loads(entry).items() if value or name in required}
+    return orjson.dumps(said).decode()  # not bytes: those of orjson keep a buffer of a kilobyte
+
+
+@cache
+def _required_members() -> frozenset[str]:
+    return frozenset(name for name, field in IndexEntry.model_fields.items() if field.is_required())
 
 
 def pick(messages: Sequence[T], index: int) -> T:
