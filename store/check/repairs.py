@@ -25,9 +25,12 @@ def reindex(core: Core, location: Location) -> None:
 
 def rewrite_search_rows(core: Core, location: Location, key: int) -> None:
     """Rewrite all search rows of a session: rows with the right digest may be wrong in another way."""
-    with core.locked(location), core.db.write() as db:
-        fulltext.purge_session(db, key)
-        core.reread(location)
+    with core.locked(location):
+        scans = core.read_again([location])
+        with core.db.write() as db:
+            fulltext.purge_session(db, key)
+            core.put_scans(db, scans)
+        core.on_commit()
 
 
 def remove_stray_search_rows(core: Core) -> None:

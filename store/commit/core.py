@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +66,7 @@ class Core:
             self.disk,
             self.db,
             self.feed,
-            self._read_again,
+            self.read_again,
             self._refresh_rows,
             lambda: self.history,
             lambda: self.agreement,
@@ -243,16 +243,17 @@ class Core:
 
         The caller holds the lock.
         """
-        scans = self._read_again([location])
+        scans = self.read_again([location])
         if scans:
             with self.db.write() as db:
                 self.put_scans(db, scans, what)
-        self.on_commit()
+            self.on_commit()
 
-    def _read_again(self, locations: Sequence[Location]) -> list[SessionScan]:
+    def read_again(self, locations: Sequence[Location]) -> list[SessionScan]:
         """Bring areas up to date, and scan sessions for the index. The caller holds the locks.
 
-        No transaction is open: what other programs changed is recorded in the history first.
+        Called before the transaction that writes the scans: what other programs changed is recorded in
+        the history first, and nothing waits for the history while it holds the lock of index.db.
         """
         from store.commit import session_reader
 
@@ -267,7 +268,7 @@ class Core:
     def _refresh_rows(self, db: apsw.Connection, rows: IndexRefresh, scans: Sequence[SessionScan]) -> None:
         """Update the rows of a commit whose files are in place, inside its transaction.
 
-        `scans` are those of `_read_again`.
+        `scans` are those of `read_again`.
         """
         from store.commit import session_reader
 
@@ -289,22 +290,30 @@ class Core:
             self.index.put_entry(db, row, row.entry.model_copy(update={"has_attachments": present}))
 
     def observe(self, batch: Sequence[SessionScan], *, only_known: bool = False) -> None:
-        """Record changes that other programs made. The caller holds the locks; no transaction is open.
+        """Record changes that other programs made, before they are indexed. The caller holds the locks.
 
-        Before they are indexed: after a crash in between, the index still differs from the files, and
-        the next sweep comes here again. `only_known` leaves out sessions without any version: the first
-        commit that replaces one records it.
+        After a crash in between, the index still differs from the files, and the next sweep comes here
+        again. `only_known` leaves out sessions without any version: the first commit that replaces one
+        records it.
         """
-        missed: list[str] = []
+        is_complete = True
         for scan in batch:
             path = scan.location.dir
-            if scan.pair is None or ((only_known or scan.pair.main is None) and not self.history.has_lineage(path)):
+            if scan.pair is None:
                 continue
+            if only_known or scan.pair.main is None:
+                is_known = self.history.has_lineage(path)
+                is_complete &= is_known is not None
+                if not is_known:
+                    continue
             main, side = scan.pair.main, scan.pair.side
             files = [(f"{path}/{layout.SESSION}", False, main), (f"{path}/{layout.RUNTIME}", True, side)]
-            if not self.history.observe(path, files):
-                missed.append(path)
-        self.journal.missed.store_found(missed)
+            is_complete &= self.history.observe(path, files)
+        self.journal.missed.note_observed(is_complete=is_complete)
+
+    def observe_known(self, paths: Iterable[str]) -> None:
+        """Record changes of kept files with versions that other programs made, before they are indexed."""
+        self.journal.missed.note_observed(is_complete=self.history.observe_known(paths))
 
     def put_scans(self, db: apsw.Connection, batch: Sequence[SessionScan], what: What = "reread") -> None:
         """Write scanned sessions to the index and the feed."""

@@ -6,7 +6,8 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 2. store a journal entry in index.db (table `marks`) that names the renames to come;
 3. rename;
 4. sync the directories;
-5. record the new versions in the history, move lineages with their files, and record what they brought;
+5. record the new versions in the history, move lineages with their files, and record edits made on
+   disk that the moved files contain;
 6. update index, search and feed, and remove the journal entry, in one transaction.
 
 The journal entry is synced unless the commit renames a single file: a power cut then leaves the old or
@@ -92,7 +93,7 @@ class Journal:
     disk: Disk
     db: Database
     feed: ChangeFeed
-    read_again: Callable[[Sequence[Location]], list[SessionScan]]  # reads what `refresh` needs; no transaction is open
+    read_again: Callable[[Sequence[Location]], list[SessionScan]]  # what `refresh` needs, before the transaction
     refresh: Callable[[apsw.Connection, IndexRefresh, Sequence[SessionScan]], None]  # inside a transaction
     open_history: Callable[[], History]
     agreement: Callable[[], Agreement]
@@ -323,7 +324,7 @@ class Journal:
         """
         try:
             self.disk.step("index")
-            scans = self.read_again(index.reread) if isinstance(index, IndexRefresh) else []
+            scans = self._scans(index)
             with self.db.write() as db:
                 if isinstance(index, IndexUpdate):
                     index.apply(db, self.disk, stamps)
@@ -335,6 +336,9 @@ class Journal:
             log.warning("%s is saved but not indexed yet: %s", commit.location, error)
         else:
             self.index_failures.pop(_entry_key(commit), None)
+
+    def _scans(self, index: IndexUpdate | IndexRefresh | None) -> list[SessionScan]:
+        return self.read_again(index.reread) if isinstance(index, IndexRefresh) else []
 
     def _end(
         self, db: apsw.Connection, commit: Commit, stamps: Mapping[str, Stamp | None], *, is_recorded: bool
@@ -404,7 +408,7 @@ class Journal:
         try:
             self.disk.step("index")
             updates = [part.each.index for part in parts]
-            scans = [self.read_again(index.reread) if isinstance(index, IndexRefresh) else [] for index in updates]
+            scans = [self._scans(index) for index in updates]
             with self.db.write() as db:
                 apply_updates(db, self.disk, [u for u in updates if isinstance(u, IndexUpdate)], _all_stamps(parts))
                 for part, index, found in zip(parts, updates, scans, strict=True):
@@ -514,7 +518,7 @@ class Journal:
         is_moved = self.history.repeat_moves(self._made(moves))
         for place in touched:
             rows = IndexRefresh([Location(*place)])
-            scans = self.read_again(rows.reread)
+            scans = self._scans(rows)
             with self.db.write() as db:
                 self.refresh(db, rows, scans)
         for _, target in moves:  # indexing a session records its documents only

@@ -2,15 +2,19 @@
 
 A commit that could not be recorded stores its moves and versions here, in the transaction that ends
 it. Moves are repeated before the next commit: nothing may be recorded under a name that has moved.
-Versions are recorded when the home is idle, unless the next commit of their files was earlier.
+Versions are recorded when the home is idle, unless the next commit of their files was earlier. Of edits
+made on disk it only keeps that there were some: later all files are compared with their versions.
 """
 
 from __future__ import annotations
 
 import json  # not orjson: a foreign name may not be UTF-8, and only json keeps surrogates
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apsw
 
 from store.commit.commit import Commit
 from store.disk.file import Stamp
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from store.history.history import History
 
 MAX_VERSIONS = 500  # more are found by the next commit of each, or by `check --repair`
-_MOVES, _VERSIONS = "history_moves", "history_missed"  # keys in the table `meta`
+_MOVES, _VERSIONS, _EDITS_AT = "history_moves", "history_missed", "history_edits_at"  # keys in the table `meta`
 
 
 class MissedVersion(NamedTuple):
@@ -57,28 +61,22 @@ class MissedHistory:
         """The same for a commit that recovery has finished: its author is no longer known."""
         self._store(moves, [MissedVersion(lineage, {}, FOUND, OUTSIDE) for lineage in lineages])
 
-    def store_found(self, lineages: Sequence[str]) -> None:
-        """Keep that other programs changed the files of lineages."""
-        if lineages and self.history.is_on:
-            with self.db.write():
-                self.store_recovered([], lineages)
-
     def _store(self, moves: Sequence[tuple[str, str]], versions: Sequence[MissedVersion]) -> None:
         if not self.history.is_on:
             return
-        if moves:
-            self.db.set_meta(**{_MOVES: json.dumps([*self._moves(), *moves])})
-            self._has_moves = True
-        if versions:
-            newer = {version.lineage for version in versions}
-            older = [version for version in self.versions() if version.lineage not in newer]
-            self._write([*older, *versions][-MAX_VERSIONS:])
+        with self.db.write() as db:  # most often that of the caller, which may have stored others before
+            if moves:
+                self.db.set_meta(**{_MOVES: json.dumps([*_load(db, _MOVES), *moves])})
+                self._has_moves = True
+            if versions:
+                newer = {version.lineage for version in versions}
+                older = [version for version in _versions(_load(db, _VERSIONS)) if version.lineage not in newer]
+                self._write([*older, *versions][-MAX_VERSIONS:])
 
     # -- versions ----------------------------------------------------------------------------------
 
     def versions(self) -> list[MissedVersion]:
-        rows: list[Any] = json.loads(self.db.get_meta(_VERSIONS, "[]"))
-        return [MissedVersion(lineage, marks, what, Author(*author)) for lineage, marks, what, author in rows]
+        return _versions(_load(self.db.reader, _VERSIONS))
 
     def _write(self, versions: list[MissedVersion]) -> None:
         rows = [(v.lineage, v.marks, v.what, [*vars(v.author).values()]) for v in versions]
@@ -97,20 +95,43 @@ class MissedHistory:
             self._write([other for other in self.versions() if other != version])
         return True
 
-    # -- moves -------------------------------------------------------------------------------------
+    # -- edits on disk -----------------------------------------------------------------------------
 
-    def _moves(self) -> list[list[str]]:
-        found: list[list[str]] = json.loads(self.db.get_meta(_MOVES, "[]"))
-        return found
+    def note_observed(self, *, is_complete: bool) -> None:
+        """Note that edits on disk could not be recorded, before they are indexed."""
+        if not is_complete and self.history.is_on:
+            self.db.set_meta(**{_EDITS_AT: time.time_ns()})
+
+    def edits_at_ns(self) -> int:
+        """When edits on disk were last missed; 0 if none are."""
+        return int(self.db.get_meta(_EDITS_AT, 0))
+
+    def forget_edits(self, at_ns: int) -> None:
+        """All files were compared with their versions, after this moment."""
+        with self.db.write() as db:
+            db.execute("DELETE FROM meta WHERE key = ? AND value = ?", (_EDITS_AT, at_ns))
+
+    # -- moves -------------------------------------------------------------------------------------
 
     def repeat_moves(self) -> bool:
         """Move lineages as earlier commits did. False if some are still missing."""
         if not self._has_moves:
             return True
-        missed = self._moves()
+        missed = _load(self.db.reader, _MOVES)
         if missed and not self.history.repeat_moves([(source, target) for source, target in missed]):
             return False
         if missed:
             self.db.set_meta(**{_MOVES: "[]"})
         self._has_moves = False
         return True
+
+
+def _load(db: apsw.Connection, key: str) -> list[Any]:
+    """A list in `meta`, as this connection sees it."""
+    text: str | None = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
+    found: list[Any] = json.loads(text or "[]")
+    return found
+
+
+def _versions(rows: list[Any]) -> list[MissedVersion]:
+    return [MissedVersion(lineage, marks, what, Author(*author)) for lineage, marks, what, author in rows]

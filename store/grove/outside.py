@@ -272,7 +272,7 @@ class OutsideEdits:
     def _index(self, unit: str, edits: Sequence[OutsideEdit]) -> None:
         """Update index, feed and history: nothing was written, so no commit does it."""
         location = location_of(unit)
-        self._core.history.observe_known(edit.path for edit in edits if classify_path(edit.path).kind in _OBSERVED)
+        self._core.observe_known(edit.path for edit in edits if classify_path(edit.path).kind in _OBSERVED)
         if location.is_session and location == location.owner:
             self._core.reread(location)
         elif location.root == f"/{layout.STATE}":

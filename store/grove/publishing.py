@@ -70,4 +70,5 @@ def publish_unit(core: Core, unit: str) -> bool:
         file = NewFile(paths[-1], [present.data], present, present.stamp.mtime_ns)
         commit = Commit(location, [file], what="saved" if location.is_session else None, label="published")
         core.journal.run(commit, IndexRefresh([location] if location == location.owner else []))
+        core.on_commit()
     return True

@@ -167,18 +167,29 @@ class History:
         """The mark of a file as it is; None if there is none."""
         return self._recorder.planner.mark(path)
 
-    def observe_known(self, paths: Iterable[str]) -> list[str]:
-        """The same for several kept files, of which only those with versions are recorded.
+    def observe_known(self, paths: Iterable[str]) -> bool:
+        """Like `observe` for several kept files; those without versions are left out."""
+        is_complete = True
+        for path in paths:
+            is_known = self.has_lineage(path)
+            is_complete &= is_known is not None and (not is_known or self.observe(path))
+        return is_complete
 
-        Returns those that were not, because the history failed.
-        """
-        return [path for path in paths if self.has_lineage(path) and not self.observe(path)]
-
-    def observe_below(self, directory: str) -> list[str]:
-        """The same for all files with versions below a directory, all under the lock of the caller."""
+    def observe_below(self, directory: str) -> bool:
+        """Like `observe` for all files with versions below a directory, all under the lock of the caller."""
         changed: list[str] = []
-        self._attempt(lambda: changed.extend(self._recorder.changed_below(directory)))
-        return [path for path in changed if not self.observe(path)]
+        is_complete = self._attempt(lambda: changed.extend(self._recorder.changed_below(directory)))
+        for path in changed:
+            is_complete &= self.observe(path)
+        return is_complete
+
+    def changed_paths(self) -> list[str] | None:
+        """The paths whose files are not those of their newest versions, by their stamps.
+
+        None if the history does not work now.
+        """
+        changed: list[str] = []
+        return changed if self._attempt(lambda: changed.extend(self._recorder.changed_paths())) else None
 
     def make_durable(self, path: str) -> bool:
         """Record the files of a lineage as they are, and sync all its versions to disk. The caller holds its lock.
@@ -200,11 +211,12 @@ class History:
         self._attempt(lambda: found.append(self._recorder.is_behind(path)))
         return found == [True]
 
-    def has_lineage(self, path: str) -> bool:
-        """Whether anything is recorded of a path. False too if the history does not work now."""
+    def has_lineage(self, path: str) -> bool | None:
+        """Whether anything is recorded of a path. None if the history does not work now."""
         found: list[object] = []
-        self._attempt(lambda: found.append(lineages.find_lineage(self.database.reader, path)))
-        return found not in ([], [None])
+        if not self._attempt(lambda: found.append(lineages.find_lineage(self.database.reader, path))):
+            return None
+        return found != [None]
 
     def fork_note(self, source: Location) -> str:
         """The note of a session that begins as a copy of another one."""

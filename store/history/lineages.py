@@ -113,6 +113,11 @@ def marks_below(db: apsw.Connection, directory: str) -> list[tuple[bytes, int | 
     return list(db.execute(query, (name + b"/", name + b"0")))
 
 
+def all_marks(db: apsw.Connection) -> list[tuple[bytes, int | None, int | None]]:
+    """The path of each lineage, and the marks of both texts of its newest version."""
+    return list(db.execute("SELECT dir, main_mark, side_mark FROM lineages ORDER BY dir"))
+
+
 def delete_lineage(db: apsw.Connection, key: int) -> None:
     for table in ("versions", "names", "drafts", "former_marks"):
         db.execute(f"DELETE FROM {table} WHERE lineage = ?", (key,))

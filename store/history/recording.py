@@ -19,7 +19,16 @@ from store.disk.disk import Disk
 from store.disk.file import File, Stamp
 from store.history.authors import OUTSIDE, Author
 from store.history.database import HistoryDatabase
-from store.history.lineages import NO_TEXT, Lineage, TextState, find_lineage, make_lineage, marks_below, move_lineages
+from store.history.lineages import (
+    NO_TEXT,
+    Lineage,
+    TextState,
+    all_marks,
+    find_lineage,
+    make_lineage,
+    marks_below,
+    move_lineages,
+)
 from store.history.planning import (
     NewText,
     PlannedVersion,
@@ -31,8 +40,8 @@ from store.history.planning import (
 )
 from store.history.steps import REMOVAL, REMOVED, WHOLE, encode
 from store.history.texts import digest_of_parts, said_ns_of
-from store.history.versions import FOUND, AgreedNumber, FileChanges, PastVersion, mark_of, place_of
-from store.layout import PRIVATE
+from store.history.versions import FOUND, AgreedNumber, FileChanges, PastVersion, is_session_dir, mark_of, place_of
+from store.layout import PRIVATE, RUNTIME, SESSION, TRASH
 
 _TEXT = "{0}_kind, {0}_bytes, {0}_digest, {0}_said_ns, {0}_mark, {0}_data"
 _INSERT = (
@@ -96,11 +105,21 @@ class Recorder:
                 move_lineages(db, source, target, now_ns)
         if plan.moves:
             self.disk.step("history-moved")
-        for path in plan.arrived:
+        for path in dict.fromkeys([*plan.arrived, *_restored_units(plan)]):
             self.observe(path, self.planner.present(path), author, what=plan.what, note=plan.notes.get(path, ""))
             agreed = _agreed_number(plan, path)
             if agreed is not None:
+                self._add_unchanged(path, agreed, plan.what, author)
                 self.note_agreed({path: agreed})
+
+    def _add_unchanged(self, path: str, agreed: AgreedNumber, what: str, author: Author) -> None:
+        """Add a version without a change if a grove has given a number to one: a file came back as it was."""
+        with self.database.write() as db:
+            lineage = find_lineage(db, path)
+            newest = "SELECT agreed FROM versions WHERE lineage = ? AND number = ?"
+            known = db.execute(newest, (lineage.key, lineage.last)).get if lineage is not None else None
+            if known is not None and 0 < known < agreed.number:
+                self._insert(db, PlannedVersion(path, lineage, what), time.time_ns(), author, {}, agreed)
 
     def add_together(self, plans: Sequence[tuple[RecordingPlan, Author]], stamps: Mapping[str, Stamp | None]) -> None:
         """The same for several commits: all are recorded, or none."""
@@ -148,6 +167,20 @@ class Recorder:
         """The kept files, other than sessions, whose stamps differ from those of their newest versions."""
         found = ((os.fsdecode(path), mark) for path, mark in marks_below(self.database.reader, directory))
         return [path for path, mark in found if place_of(path) is not None and self.planner.mark(path) != mark]
+
+    def changed_paths(self) -> list[str]:
+        """All paths whose files do not have the stamps of their newest versions. Those of deleted sessions are not."""
+        return [
+            path
+            for name, main, side in all_marks(self.database.reader)
+            if not (path := os.fsdecode(name)).startswith(f"{PRIVATE}/") and self._marks(path) != (main, side)
+        ]
+
+    def _marks(self, path: str) -> tuple[int | None, int | None]:
+        """The marks of the files of a lineage as they are."""
+        if is_session_dir(path):
+            return self.planner.mark(f"{path}/{SESSION}"), self.planner.mark(f"{path}/{RUNTIME}")
+        return self.planner.mark(path), None
 
     def is_behind(self, path: str) -> bool:
         """Whether the files of a lineage differ from its newest version. Those of a deleted session do not count."""
@@ -307,6 +340,12 @@ def _past_text(old: bytes | None, new: bytes | None, *, is_whole: bool) -> NewTe
         return None
     step = encode(None if is_whole else old, new)
     return NewText("", step, len(new), digest_of_parts([new], len(new)), said_ns_of(new))
+
+
+def _restored_units(plan: RecordingPlan) -> list[str]:
+    """Units of a grove whose directories came back from the trash."""
+    targets = [target for source, target in plan.moves if source.startswith(f"{TRASH}/")]
+    return [unit for unit in plan.agreed if any(unit == target or unit.startswith(f"{target}/") for target in targets)]
 
 
 def _agreed_number(plan: RecordingPlan, path: str) -> AgreedNumber | None:

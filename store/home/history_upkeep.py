@@ -94,6 +94,24 @@ class HistoryUpkeep:
                     is_complete &= missed.record(version)
             except Busy:  # a save of this session records them as well
                 is_complete = False
+        return is_complete and self._record_edits()
+
+    def _record_edits(self) -> bool:
+        """Record edits on disk that were indexed while the history did not work. False if some are still missing."""
+        missed, history = self.core.journal.missed, self.core.history
+        at_ns = missed.edits_at_ns()
+        if not at_ns:
+            return True
+        changed = history.changed_paths()
+        is_complete = changed is not None
+        for path in changed or ():
+            try:
+                with self._locked(path):
+                    is_complete &= history.observe(path)
+            except Busy:
+                is_complete = False
+        if is_complete:
+            missed.forget_edits(at_ns)
         return is_complete
 
     def _drop_erased(self) -> None:

@@ -40,7 +40,7 @@ _SEPARATOR = " "  # between the parts of TranscriptInfo.documents, none of which
 
 
 class TranscriptInfo(NamedTuple):
-    """A transcript's size and version, without its text. A mount keeps one for each that was listed: it is small."""
+    """A transcript's size and version, without its text. A mount keeps one for each that was listed."""
 
     location: Location
     size_bytes: int
@@ -195,7 +195,7 @@ def _documents(main: str, side: str | None) -> str:
 
 
 def _compact(entry: str) -> str:
-    """An index entry without the members that may be absent and say nothing: null, false, 0 or empty."""
+    """An index entry without optional members that are null, false, 0 or empty: these are their defaults."""
     required = _required_members()
     said = {name: value for name, value in orjson.loads(entry).items() if value or name in required}
     return orjson.dumps(said).decode()  # not bytes: those of orjson keep a buffer of a kilobyte
@@ -203,7 +203,7 @@ def _compact(entry: str) -> str:
 
 @cache
 def _required_members() -> frozenset[str]:
-    return frozenset(name for name, field in IndexEntry.model_fields.items() if field.is_required())
+    return frozenset(name for name, info in IndexEntry.model_fields.items() if info.is_required())
 
 
 def pick(messages: Sequence[T], index: int) -> T:

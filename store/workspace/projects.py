@@ -318,7 +318,7 @@ class Projects:
         # Not `core.locked`: that recovers interrupted commits, and recovery calls this method.
         with self.core.locks.session(layout.project_location(key)):
             files = self._derived.for_member(member) if member else self._derived.for_project(key, known=True)
-            self.core.journal.missed.store_found(self.core.history.observe_below(location.dir))
+            self.core.journal.missed.note_observed(is_complete=self.core.history.observe_below(location.dir))
             self._write(files)
         return bool(files)
 

@@ -227,7 +227,7 @@ class State:
             known = {path: at_ns for path, at_ns in self._indexed(directory) if path.rpartition("/")[0] == directory}
             on_disk = {p: info.st_mtime_ns for p in self._documents_in(directory) if (info := self.core.disk.stat(p))}
             differing = [path for path in {**known, **on_disk} if known.get(path) != on_disk.get(path)]
-            self.core.journal.missed.store_found(self.core.history.observe_known(differing))
+            self.core.observe_known(differing)
             with self.core.db.write() as db:
                 for path in differing:
                     self._reindex(db, path)

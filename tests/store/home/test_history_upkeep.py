@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from store import InvalidContent, Message, PastFile, Store
+from store import InvalidContent, Message, PastFile, ProjectSession, Store, layout
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import Rejects
 from store.history import lineages
@@ -360,6 +360,74 @@ def append_unindexed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         patched.setattr(store._core.disk, "step", fail)
         store.append("s1", [Message.user("missed")])
     assert store._core.journal.all_pending()
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("is_waiting", [True, False], ids=["in the pause after a failure", "while it fails"])
+def test_edits_on_disk_missed_by_the_history_are_recorded_when_it_works_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_waiting: bool
+) -> None:
+    """Several sessions, state documents and project payloads, which the index knows already. Once."""
+    payloads = [ProjectSession("k", "p"), ProjectSession("k", "q")]
+    for number, payload in enumerate(payloads):
+        store.save(make_session(f"s{number}", title="as saved"))
+        store.state.save_markdown("notes", f"n{number}", "as saved")
+        store.projects.save(payload, {"title": "as saved", "updated_at": "2026-01-01T00:00:00Z"})
+    directories = [f"sessions/s{number}" for number in range(2)]
+    names = [f"state/notes/n{number}.md" for number in range(2)] + [payload.payload for payload in payloads]
+    if is_waiting:
+        fail_history(store, monkeypatch)
+    else:
+        monkeypatch.setattr(store._core.disk, "step", _fail_in_history)
+    for path in [*(f"{directory}/session.json" for directory in directories), *names]:
+        edit(store.home / path, "as saved", "edited!!")
+    store.maintenance.sweep()
+    for payload in payloads:
+        store._core.refresh(layout.project_location("k"))
+        assert store.projects.load(payload) is not None
+    assert len(store.search("edited")) == 2  # those of the state documents; a title is that of runtime.json
+    monkeypatch.undo()
+    store._core.history._retry_at = 0.0
+    assert store._home.upkeep.tidy() is None
+    assert store.check().findings == []
+    assert [len(what_and_who(store, path)) for path in (*directories, *names)] == [2] * 6
+    assert store._home.upkeep.tidy() is None
+    assert store._core.journal.missed.edits_at_ns() == 0
+    assert [len(what_and_who(store, path)) for path in (*directories, *names)] == [2] * 6
+
+
+def _fail_in_history(name: str) -> None:
+    if name.startswith("history-"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Edit a file on disk, past the store."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_rereading_a_session_keeps_the_author_of_its_missed_version(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted and restored while the history does not work: the append is still by the API."""
+    fill(store, "s1", 0)
+    fail_history(store, monkeypatch)
+    store.append("s1", [Message.user("missed")])
+    store.delete("s1")
+    store.trash.undelete(store.trash.deleted()[0].name)
+    monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+    assert store._home.upkeep.tidy() is None
+    assert what_and_who(store, "sessions/s1") == [("saved", "api"), ("appended", "api")]
+
+
+def test_commits_of_one_transaction_are_all_kept_as_missed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    missed = store._core.journal.missed
+    with store._core.db.write():
+        for number in range(3):
+            missed.store_recovered([(f"a{number}", f"b{number}")], [f"sessions/s{number}"])
+    assert [version.lineage for version in missed.versions()] == [f"sessions/s{number}" for number in range(3)]
 
 
 def test_a_locked_session_catches_up_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
