@@ -44,7 +44,9 @@ FOLLOW_LOCK = f"{layout.PRIVATE}/grove.lock"
 POLL_S = 0.25
 RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
-MAX_PAUSE_S = 0.4  # after a page: what waits for it is still seen within a second (rule 7)
+MAX_PAUSE_S = 0.4  # after a page that was the last one
+MAX_PAGE_S = 0.6  # of a page and the pause after it: what waits meanwhile is seen within a second (rule 7)
+CATCHING_UP_S = 0.2  # the longest pause after a full page: the next one is full as well
 PAUSE_SHARE = 4  # how many times as long as its page a pause lasts; less after a page of few rows
 SWEEP_S = 60.0  # between two sweeps for outside edits that no watcher noted
 SWEEP_SHARE = 20  # a sweep takes at most one twentieth of the time
@@ -266,7 +268,7 @@ class LogFollower:
             while not self._is_stopping:
                 began = time.monotonic()
                 has_more = self.step()
-                self._pause(time.monotonic() - began)
+                self._pause(time.monotonic() - began, has_more=has_more)
                 if not has_more:
                     self.problem = ""
                     self._do_upkeep()
@@ -279,13 +281,14 @@ class LogFollower:
             if hints is not None:
                 hints.close()
 
-    def _pause(self, spent_s: float) -> None:
+    def _pause(self, spent_s: float, *, has_more: bool) -> None:
         """Leave the processor to others in proportion to what the last page took.
 
         Under load the next page has more rows, which cost less together. There is no pause after a single row: the
         next one, perhaps the answer to it, is to be seen at once.
         """
-        self._wait(None, min(MAX_PAUSE_S, spent_s * min(max(self._applied_rows - 1, 0), PAUSE_SHARE)))
+        longest_s = CATCHING_UP_S if has_more else max(0.0, min(MAX_PAUSE_S, MAX_PAGE_S - spent_s))
+        self._wait(None, min(longest_s, spent_s * min(max(self._applied_rows - 1, 0), PAUSE_SHARE)))
 
     def _do_upkeep(self) -> None:
         """Do what the last commits left, settle outside edits that the watcher noted; sometimes look for all."""

@@ -61,12 +61,15 @@ def test_a_unit_that_was_behind_does_not_go_back(tmp_path: Path, url: str, monke
 def test_the_pause_after_a_page_grows_with_its_cost_and_its_rows(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is waited for after an empty page or a single row, and never longer than MAX_PAUSE_S."""
+    """No pause after an empty page or a single row; page and pause together are limited, and so is one of many."""
     with unfollowed_hosts(tmp_path, url, "a") as (a,):
         followed = follower_of(a)
         waits: list[float] = []
         monkeypatch.setattr(followed, "_wait", lambda hints, seconds: waits.append(seconds))
-        for rows, spent_s in ((0, 5.0), (1, 0.01), (3, 0.01), (50, 0.01), (50, 5.0)):
+        for rows, spent_s in ((0, 5.0), (1, 0.01), (3, 0.01), (50, 0.01), (50, 0.15), (50, 0.5), (50, 5.0)):
             followed._applied_rows = rows
-            followed._pause(spent_s)
-        assert waits == pytest.approx([0, 0, 0.02, 0.04, follower.MAX_PAUSE_S])
+            followed._pause(spent_s, has_more=False)
+        followed._pause(0.5, has_more=True)
+        left_s = follower.MAX_PAGE_S - 0.5
+        limits = [follower.MAX_PAUSE_S, left_s, 0, follower.CATCHING_UP_S]
+        assert waits == pytest.approx([0, 0, 0.02, 0.04, *limits])
