@@ -12,10 +12,11 @@ from typing import Any, overload
 
 from store import layout
 from store.commit import reindex, session_reader
+from store.commit.agreement import Agreement
 from store.disk import trash
 from store.disk.trash import TrashSlot
 from store.documents import attachment_names
-from store.errors import LocalOnly
+from store.errors import LocalOnly, StoreError
 from store.history.retention import Retention
 from store.history.versions import HistoryState, SavedVersion, Snapshot, VersionTexts, lineage_path
 from store.home.history_upkeep import PurgeReport
@@ -234,9 +235,9 @@ class PastVersions:
         """
         now = now_ns()
         begin, end = parse_moment(since, now).start_ns, parse_moment(until, now).end_ns
-        lookup = self._home.services.versions
+        lookup, host = self._home.services.versions, self._home.core.agreement.host_name
         paths = frozenset(map(lookup.path_of, names)) if names else None
-        return self._home.services.undoer.plan(UndoRequest(begin, end, by, paths, merge))
+        return self._home.services.undoer.plan(UndoRequest(begin, end, by, paths, merge, host))
 
     def undo(self, plan: UndoPlan, *, progress: Progress | None = None) -> UndoResult:
         """Undo what a plan lists. Each item is decided again under its lock."""
@@ -388,6 +389,7 @@ class Maintenance:
             "damaged": {str(location): why for location, why in core.index.damaged().items()},
             "bamboo": self._home.bamboo.activity(),
             "refuses_writes": self._home.bamboo.refusal(),
+            "grove_refuses_writes": _refusal(core.agreement),
             "history": {**core.history.state(probe=probe).as_json(), "missed": missed},
         }
 
@@ -403,3 +405,12 @@ class Maintenance:
             core.disk.remove_tree(f"{layout.TRASH}/{entry.name}")
         reindex.sweep(core)
         self._home.export()
+
+
+def _refusal(agreement: Agreement) -> str | None:
+    """Why nothing can be written in a home of a grove now; None if it can. Asks nobody."""
+    try:
+        agreement.check()
+    except StoreError as error:
+        return str(error)
+    return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from store.errors import StoreError
+from store.grove.connection import OTHER_HISTORY
 from store.grove.join_plan import JoinPlan
 from store.grove.joining import JoinOperation, Told, accept_loss, connect, create_grove, leave_grove, plan_empty
 from store.grove.log_query import read_ends
@@ -19,6 +21,8 @@ _HOSTS = (
     "(SELECT coalesce(sum(c), 0) FROM unnest(cursor) AS c)::bigint "
     "FROM grove.hosts WHERE NOT retired ORDER BY name, host"
 )
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # it becomes a part of session ids: ID~HOST
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ def join(home: Path, url: str, name: str | None = None, told: Told | None = None
     """Join a grove. The home must not be open in another process."""
     if is_joined(home):
         raise StoreError(f"{home} has joined a grove already: `grovefs grove status`, `leave` or `rejoin`")
+    if name is not None and not _HOST_NAME.fullmatch(name):
+        raise StoreError(f"{name!r} cannot name a host: use at most 63 letters, digits, dots, hyphens and underscores")
     return _join(home, url, name, told)
 
 
@@ -111,9 +117,9 @@ def status(home: Path) -> GroveStatus:
         replica.close()
     try:
         with connect(found.membership.url) as connection:
-            frozen = connection.execute("SELECT frozen FROM grove.grove").fetchone()[0]
-            hosts = _hosts(connection, found.membership.host)
-            return replace(found, frozen=frozen, hosts=hosts)
+            epoch, frozen = connection.execute("SELECT epoch::text, frozen FROM grove.grove").fetchone()
+            problem = found.problem or (OTHER_HISTORY if epoch != found.membership.epoch else "")
+            return replace(found, frozen=frozen, problem=problem, hosts=_hosts(connection, found.membership.host))
     except StoreError as error:
         return replace(found, unreachable=str(error))
 

@@ -25,6 +25,10 @@ log = logging.getLogger("grovefs.store")
 
 T = TypeVar("T")
 
+OTHER_HISTORY = (
+    "the database has another history than the one this home joined, for example because another host has accepted "
+    "a loss: nothing is written here until this home rejoins"
+)
 DEADLINE_S = 10.0  # for one operation, from the first attempt to connect
 PROBE_S = 1.0  # between two attempts to reach a database that did not answer
 RETRIES = 5
@@ -234,7 +238,7 @@ class GroveServer:
     def _check_grove(self, connection: DeadlineConnection) -> None:
         row = connection.execute("SELECT epoch::text, oldest_format, frozen FROM grove.grove").fetchone()
         if row is None or row[0] != self._membership.epoch:
-            raise ReadOnly("the database has another grove than the one this home joined; see `grovefs grove status`")
+            raise ReadOnly(f"{OTHER_HISTORY}: `grovefs grove rejoin`")
         if row[1] > schema.FORMAT:
             raise ReadOnly("the grove needs a newer GroveFS to write; reading still works")
         if row[2] is not None:

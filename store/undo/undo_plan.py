@@ -8,7 +8,7 @@ version is taken back by a merge, newest first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ class UndoRequest:
     by: str | None = None  # a pattern as in a shell; None: all authors
     paths: frozenset[str] | None = None  # lineages; None: all
     merge: bool = False  # take bad versions out from between others
+    host: str = ""  # the name of this host in its grove
 
 
 class UndoItem(NamedTuple):
@@ -70,17 +71,26 @@ class UndoResult:
     unchanged: list[str] = field(default_factory=list)
 
 
-def matches_author(author: Author, pattern: str | None) -> bool:
-    """Whether the pattern is that of the program, the way, or both: sed, mount, "mount: sed", "mount: sed (4711)"."""
+def matches_author(author: Author, pattern: str | None, host: str = "") -> bool:
+    """Whether the pattern is that of the program, the way, or both: sed, mount, "mount: sed", "mount: sed (4711)".
+
+    On a host of a grove, named `host`, a program is also known by its name and host: sed@laptop, as the log shows it.
+    Authors on other hosts are recorded so, those of this one without the host.
+    """
     if pattern is None:
         return True
-    with_program = f"{author.via}: {author.program}" if author.program else author.via
-    return any(fnmatchcase(text, pattern) for text in (author.program, author.via, with_program, str(author)))
+    programs = [author.program]
+    if host and author.program:
+        plain, _, there = author.program.rpartition("@")
+        programs.append(plain if plain and there else f"{author.program}@{host}")
+    shown = [str(replace(author, program=program)) for program in programs]
+    ways = [f"{author.via}: {program}" for program in programs if program]
+    return any(fnmatchcase(text, pattern) for text in (*programs, author.via, *ways, *shown))
 
 
 def is_bad(version: SavedVersion, request: UndoRequest) -> bool:
     in_window = request.since_ns <= version.made_at_ns <= request.until_ns
-    return in_window and version.what != MOVED and matches_author(version.author, request.by)
+    return in_window and version.what != MOVED and matches_author(version.author, request.by, request.host)
 
 
 def decide(versions: Sequence[SavedVersion], request: UndoRequest) -> UndoItem | UndoRefusal | None:

@@ -279,6 +279,7 @@ def test_a_frozen_grove_refuses_writes_and_can_be_read(tmp_path: Path, url: str)
             connection.execute("UPDATE grove.grove SET frozen = 'test'")
         with pytest.raises(ReadOnly, match="frozen: test"):
             a.append("s", [Message.user("x")])
+        assert "frozen: test" in a.maintenance.status()["grove_refuses_writes"]
         assert texts(a, "s") == []
         assert_same_and_clean(a)
 

@@ -140,6 +140,31 @@ def test_lost_history_is_noticed_and_freezes_the_grove(tmp_path: Path, url: str)
         assert_clean(one)
 
 
+def test_other_hosts_must_rejoin_when_one_has_accepted_a_loss(tmp_path: Path, url: str) -> None:
+    """`status` says so, and the refused write names the command."""
+    home_with(tmp_path / "one", a="text")
+    create(url)
+    for name in ("one", "two"):
+        join(tmp_path / name, url)
+    administration.rejoin(tmp_path / "one", thaw=True)
+    assert not administration.status(tmp_path / "one").problem
+    found = administration.status(tmp_path / "two")
+    assert "until this home rejoins" in found.problem
+    assert not found.unreachable
+    with Store.open(tmp_path / "two", background=False) as two, pytest.raises(ReadOnly, match="grovefs grove rejoin"):
+        two.append("a", [Message.user("not yet")])
+    administration.rejoin(tmp_path / "two")
+    assert not administration.status(tmp_path / "two").problem
+
+
+@pytest.mark.parametrize("name", ["bad name", "a/b", "~x", "", "x" * 64])
+def test_a_host_name_that_cannot_be_part_of_an_id_is_rejected(tmp_path: Path, url: str, name: str) -> None:
+    create(url)
+    with pytest.raises(StoreError, match="cannot name a host"):
+        administration.join(tmp_path / "one", url, name)
+    assert not (tmp_path / "one").exists()
+
+
 def test_leaving_makes_an_ordinary_home(tmp_path: Path, url: str) -> None:
     """Its sessions stay, and it writes without the grove."""
     home_with(tmp_path / "one", a="text")

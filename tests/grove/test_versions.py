@@ -19,7 +19,7 @@ from store.grove.agreeing import GroveAgreement
 from store.grove.wire import LogRow
 from store.undo.undo_plan import UndoRequest
 from tests.grove.groves import create, join
-from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
+from tests.grove.homes import agreement_of, assert_same_and_clean, follower_of, pull, texts, unfollowed_hosts
 from tests.records import make_artifact
 
 PATH = "sessions/s"
@@ -72,6 +72,30 @@ def test_another_hosts_version_is_reverted_and_undone(tmp_path: Path, url: str) 
         assert a.history.revert(a.history.get(PATH, "2"))
         pull(b, "s")
         assert titles(b, 4) == ["by a"]
+        assert_same_and_clean(a, b)
+
+
+def test_a_restored_session_has_the_number_of_its_restoration(tmp_path: Path, url: str) -> None:
+    """On the host that restored it too, though its text did not change."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        a.state.save_json("notes", "n", {"id": "n"})
+        pull(b, "s")
+        follower_of(b).catch_up(60)
+        b.delete("s")
+        b.state.delete("notes", "n")
+        follower_of(a).catch_up(60)
+        for slot in a.trash.deleted():
+            a.trash.undelete(slot.name)
+        pull(b, "s")
+        follower_of(b).catch_up(60)
+        retitle(b, "four")
+        pull(a, "s")
+        for store in (a, b):
+            assert [label for label in labels(store) if label in ("1", "3", "4")][:2] == ["4", "3"]
+            assert titles(store, 3, 4) == ["New Session", "four"]
+        newest = [store.history.log("state/notes/n.json")[0].label for store in (a, b)]
+        assert newest == ["3", "3"]
         assert_same_and_clean(a, b)
 
 

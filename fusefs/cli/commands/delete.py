@@ -67,6 +67,8 @@ def _delete(store: Store, location: Location, *, force: bool) -> dict[str, Any]:
         is_deleted = store.delete(str(location), force=force)
     except Protected as error:
         refused = f"{error}; use `grovefs unpin` or `grovefs rm --force {as_argument(str(location))}`"
+    if refused is None and not is_deleted:
+        refused = f"{location} was not deleted: it has no files in this home"
     trash = next((d.name for d in store.trash.deleted() if d.session_id == str(location)), None) if is_deleted else None
     count = max(1, before - len(store.entries(root=location.root, limit=-1))) if is_deleted else 0
     return {"id": str(location), "deleted": is_deleted, "count": count, "trash": trash, "refused": refused}

@@ -107,6 +107,8 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"PENDING  {place}: {reason}; will be completed when the home is next opened"
     if state["refuses_writes"]:
         yield f"         read-only: a Bamboo server is using this home ({state['refuses_writes']})"
+    if state["grove_refuses_writes"]:
+        yield f"         read-only: {state['grove_refuses_writes']}"
 
 
 def _history_lines(history: dict[str, Any]) -> Iterator[str]:

@@ -96,6 +96,16 @@ def test_authors_are_matched_by_program_or_way(pattern: str | None) -> None:
     assert matches_author(AGENT, pattern) == (pattern is None)
 
 
+@pytest.mark.parametrize("pattern", ["sed", "sed@laptop", "mount: sed", "mount: sed@laptop", "*@laptop", "mount"])
+def test_in_a_grove_authors_are_matched_with_and_without_their_host(pattern: str) -> None:
+    """The same on the host that made a change and on the others."""
+    assert matches_author(SED, pattern, host="laptop")
+    assert matches_author(Author("mount", "sed@laptop"), pattern, host="server")
+    is_of_any_host = "@" not in pattern
+    assert matches_author(Author("mount", "sed@desk"), pattern, host="laptop") == is_of_any_host
+    assert matches_author(SED, pattern, host="desk") == is_of_any_host
+
+
 def test_a_program_without_a_name_is_matched_by_its_way() -> None:
     """`revert*` takes back an undo."""
     assert matches_author(Author("revert"), "revert*")

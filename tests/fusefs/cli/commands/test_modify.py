@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +168,16 @@ def test_pin_protects_until_unpin(filled: Path) -> None:
         "pinned": False,
     }
     assert run(filled, "rm", "fix-login").returncode == 0
+
+
+def test_rm_of_a_session_without_files_says_that_it_deleted_nothing(filled: Path) -> None:
+    """Its directory was removed on disk, and the index does not know yet. A second name is still deleted."""
+    with Store.open(filled, background=False):  # so that the next command does not look for changes
+        shutil.rmtree(filled / "sessions/fix-login")
+        found = run(filled, "rm", "fix-login", "fix-logout", "--json")
+    assert found.returncode == 1
+    assert [row["deleted"] for row in json.loads(found.stdout)] == [False, True]
+    assert "fix-login was not deleted" in found.stderr
 
 
 def test_clear_asks_and_can_be_undone(filled: Path) -> None:
