@@ -13,6 +13,8 @@ from store.model.runtime_state import PermissionMode, PlanModeState
 from store.model.session import ProviderModelRef, ReasoningEffort, Session, SessionKind
 from store.model.timestamp import Timestamp
 
+_MAX_DEPTH = 127  # of serde_json
+
 
 class IndexEntry(Record):
     """The index entry of one session."""
@@ -120,4 +122,13 @@ def _parse_object(text: str | None) -> dict[str, Any] | None:
         value = orjson.loads(text) if text else None
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not _is_too_deep(value) else None
+
+
+def _is_too_deep(value: dict[str, Any]) -> bool:
+    """Whether a value is nested deeper than Bamboo reads, and deeper than can be written safely."""
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        level = [child for item in containers for child in (item.values() if isinstance(item, dict) else item)]
+    return any(isinstance(item, dict | list) for item in level)

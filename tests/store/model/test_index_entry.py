@@ -86,3 +86,12 @@ def test_entry_has_plan_mode_and_permissions() -> None:
 def test_entry_parses_placement(text: str, placement: object) -> None:
     """Malformed JSON reads as no placement."""
     assert make_entry(make_session(metadata={"placement": text})).placement == placement
+
+
+@pytest.mark.parametrize(("depth", "is_kept"), [(127, True), (128, False), (900, False)])
+@pytest.mark.parametrize("level", ['{"a":', "["])
+def test_a_placement_is_nested_at_most_as_deep_as_bamboo_reads(depth: int, level: str, *, is_kept: bool) -> None:
+    """A deeper one could not be written to the index: it made every sweep of the home fail."""
+    closing = "}" if level.startswith("{") else "]"
+    text = f'{{"a":{level * (depth - 1)}1{closing * (depth - 1)}}}'
+    assert (make_entry(make_session(metadata={"placement": text})).placement is not None) == is_kept
