@@ -2,7 +2,7 @@
 
 Changes by the API, by another mount or by an editor directly in the home arrive as inotify events
 of the directories that the kernel knows. Changes through this mount cause events too; the tree
-knows them already, so they cost one stat each. Each invalidation is sent twice: the reply to an
+and the index know them already, so they cost a few stats each. Each invalidation is sent twice: the reply to an
 earlier lookup may still be on its way into the kernel's cache.
 """
 
@@ -82,10 +82,10 @@ class ChangeFollower:
         else:
             directory.forget_info(event.name)
         notices = self._tree.recheck(directory, event.name) if event.name else []
-        if notices or event.name not in directory.children:
-            path_info = classify_path(directory.path_of(event.name))
-            if path_info.kind in INDEXED and path_info.location is not None:
-                self._stale.add(path_info.location)
+        # Also if the tree knows the file as it is: a lookup may have been faster than this event, and indexes nothing.
+        path_info = classify_path(directory.path_of(event.name))
+        if path_info.kind in INDEXED and path_info.location is not None:
+            self._stale.add(path_info.location)
         return [*notices, *self._tree.recheck_times(directory)]
 
     async def _resync(self) -> list[Invalidation]:

@@ -92,7 +92,9 @@ def test_a_file_edited_on_disk_reaches_the_other_home(tmp_path: Path, url: str) 
         one.save(Session.new("s1", "m"))
         wait_until(lambda: two.exists("s1"))
         document = one.home / "sessions/s1/session.json"
-        document.write_bytes(document.read_bytes().replace(b'"New Session"', b'"by an editor"'))
+        edited = document.with_name("edited")  # renamed: an empty document would be reported, if one was found
+        edited.write_bytes(document.read_bytes().replace(b'"New Session"', b'"by an editor"'))
+        edited.rename(document)
         wait_until(lambda: b'"by an editor"' in (two.home / "sessions/s1/session.json").read_bytes())
         wait_equal(one, two)
         assert_clean(one, two)

@@ -80,6 +80,18 @@ async def test_removed_directory_is_invalidated(mount: HandlerMount, kernel: Fak
 
 
 @in_trio
+async def test_document_that_was_looked_up_before_its_event_is_indexed(mount: HandlerMount) -> None:
+    """The tree knows the edited file already when the event is handled; the index does not."""
+    await mount.inode(DOCUMENT)
+    path = mount.store.home / DOCUMENT
+    path.with_name("tmp").write_bytes(path.read_bytes().replace(b"msg-0", b"zebra"))
+    path.with_name("tmp").rename(path)
+    await mount.inode(DOCUMENT)
+    await mount.operations.follow()
+    await wait_until(lambda: list(mount.store.search("zebra")))
+
+
+@in_trio
 async def test_document_edited_in_the_home_is_indexed(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
     """An editor may save directly in the home, bypassing the store. While the session is busy, indexing waits."""
     refresh, attempts, indexed = mount.store.names.refresh, [], []
