@@ -169,7 +169,7 @@ class Recorder:
         return [path for path, mark in found if place_of(path) is not None and self.planner.mark(path) != mark]
 
     def changed_paths(self) -> list[str]:
-        """All paths whose files do not have the stamps of their newest versions. Those of deleted sessions are not."""
+        """The paths whose files do not have the stamps of their newest versions, without deleted sessions."""
         return [
             path
             for name, main, side in all_marks(self.database.reader)

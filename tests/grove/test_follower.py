@@ -66,10 +66,10 @@ def test_the_pause_after_a_page_grows_with_its_cost_and_its_rows(
         followed = follower_of(a)
         waits: list[float] = []
         monkeypatch.setattr(followed, "_wait", lambda hints, seconds: waits.append(seconds))
-        for rows, spent_s in ((0, 5.0), (1, 0.01), (3, 0.01), (50, 0.01), (50, 0.15), (50, 0.5), (50, 5.0)):
+        for rows, spent_s in ((0, 5.0), (1, 0.01), (3, 0.01), (50, 0.01), (50, 0.1), (50, 0.3), (50, 5.0)):
             followed._applied_rows = rows
             followed._pause(spent_s, has_more=False)
         followed._pause(0.5, has_more=True)
-        left_s = follower.MAX_PAGE_S - 0.5
+        left_s = follower.MAX_PAGE_S - 0.3
         limits = [follower.MAX_PAUSE_S, left_s, 0, follower.CATCHING_UP_S]
         assert waits == pytest.approx([0, 0, 0.02, 0.04, *limits])
