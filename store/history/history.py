@@ -315,6 +315,18 @@ class History:
         former = "SELECT number FROM former_marks WHERE lineage = l.key AND mark = ?"
         return _first(found or self._of(path, f"v.number = ({former})", [mark]))
 
+    def is_unchanged_since(self, path: str | Location, name: str, stamp: Stamp, at_ns: int) -> bool:
+        """Whether the document `name`, whose file has this stamp, is the one of that moment. Rebuilds no text.
+
+        False also if that is not known: the file was edited on disk, say. True before the first version.
+        """
+        role = _role(name)
+        then = "SELECT number FROM versions WHERE lineage = l.key AND at_ns <= ? ORDER BY number DESC LIMIT 1"
+        later = f"SELECT 1 FROM versions WHERE lineage = l.key AND number > ({then}) AND {role}_kind IS NOT NULL"
+        query = f"SELECT 1 FROM lineages l WHERE dir = ? AND {role}_mark = ? AND NOT EXISTS ({later})"
+        with self._reading() as db:
+            return db.execute(query, (os.fsencode(lineage_path(path)), mark_of(stamp), at_ns)).get is not None
+
     def oldest(self, path: str | Location) -> SavedVersion | None:
         """The oldest version that is kept."""
         return _first(self._of(path, "true ORDER BY v.number LIMIT 1", []))

@@ -117,8 +117,12 @@ class Merging:
         opened_ns = request.writer.opened_ns if request.writer is not None else 0
         if not opened_ns or side.stamp.mtime_ns + RACY_NS < opened_ns:  # file times are some milliseconds behind
             return None
-        then = self.core.history.at(lineage_path(request.target.path), opened_ns)
-        return self.core.history.read_document(then, is_side=True) if then is not None else None
+        history, path = self.core.history, lineage_path(request.target.path)
+        # Of a program that saves again and again, the last change of the sidecar is its own last save.
+        if history.is_unchanged_since(path, layout.RUNTIME, side.stamp, opened_ns):
+            return None
+        then = history.at(path, opened_ns)
+        return history.read_document(then, is_side=True) if then is not None else None
 
     def _applied(self, decision: Decision, request: WriteRequest, typed: bytes) -> Resolution:
         if decision.action == "nothing":

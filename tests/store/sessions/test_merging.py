@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from store import Conflict, Location, MergeConflict, Message, Store, TooLarge, layout
 from store.commit.write_request import CommitResult, Writer, WriteRequest
 from store.disk.file import Stamp
 from store.disk.rejects import REASON, REJECTED
+from store.history import reading
 from store.history.authors import Author
 from store.history.history import History
 from store.history.versions import SavedVersion
@@ -37,6 +40,7 @@ class Program:
     opened: list[Stamp] = field(default_factory=list)
     saved: Stamp | None = None
     draft: int | None = None
+    opened_ns: int = 0
 
     def read(self) -> bytes:
         """The mount knows a version by its stamp while it was in place: being replaced changes its ctime."""
@@ -44,6 +48,7 @@ class Program:
             with (self.store.home / self.path).open("rb") as file:
                 info = os.fstat(file.fileno())
                 if info.st_nlink:
+                    self.opened_ns = time.time_ns()
                     self.opened.append(Stamp.of(info))
                     return file.read()
 
@@ -55,6 +60,7 @@ class Program:
             opened=tuple(self.opened),
             saved=self.saved,
             last_draft=self.draft,
+            opened_ns=self.opened_ns,
         )
         request = WriteRequest(classify_path(self.path), raw, None, "merge", writer=writer, **changes)
         result = self.store.names.commit(request)
@@ -62,6 +68,7 @@ class Program:
         self.draft = result.draft
         self.saved = Stamp.of(result.info) if result.draft is None else None
         self.opened = [self.saved] if self.saved is not None else []
+        self.opened_ns = time.time_ns()
         return result
 
 
@@ -137,6 +144,45 @@ def test_a_fresh_edit_is_stored_byte_for_byte(filled: Store) -> None:
     result = ed.write(raw)
     assert (result.is_changed, result.draft) == (True, None)
     assert filled.get_document("s1", layout.SESSION) == raw
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_a_change_of_the_sidecar_since_the_text_was_read_is_not_undone(filled: Store, *, is_on_disk: bool) -> None:
+    """Rule 8. session.json is still the version that was read. An edit on disk may not be in the history yet."""
+    ed = Program(filled)
+    raw = ed.read()
+    if is_on_disk:
+        side = filled.home / SIDE.path
+        side.write_text(side.read_text().replace("Before", "Theirs"))
+    else:
+        agent = filled.load_runtime("s1")
+        assert agent is not None
+        agent.title = "Theirs"
+        filled.save_runtime(agent)
+    with pytest.raises(MergeConflict, match="title: changed by both sides"):
+        ed.write(raw.replace(b"Before", b"Mine"))
+    filled.names.refresh(S1)  # as a mount does after an edit on disk
+    assert title(filled) == "Theirs"
+
+
+def test_a_program_that_saves_again_and_again_rebuilds_no_older_text(
+    filled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last save has changed the sidecar, a moment ago. That takes a look at the history, but no text of it."""
+    rebuilt: list[int] = []
+    read_text = reading.read_text
+
+    def counted(db: apsw.Connection, lineage: int, number: int, role: str) -> bytes | None:
+        rebuilt.append(number)
+        return read_text(db, lineage, number, role)
+
+    monkeypatch.setattr(reading, "read_text", counted)
+    ed = Program(filled)
+    raw = ed.read()
+    for number in range(3):
+        ed.write(raw.replace(b"Before", b"Title %d" % number))
+    assert rebuilt == []
+    assert read_json(filled.home / SIDE.path)["title"] == "Title 2"
 
 
 def test_the_sidecar_gets_exactly_our_changes(filled: Store) -> None:
