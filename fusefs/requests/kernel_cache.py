@@ -11,11 +11,13 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 import pyfuse3
 import trio
 
 from fusefs.requests.errnos import spawn_guarded
+from fusefs.requests.threads import run_in_thread
 from fusefs.tree.nodes import Invalidation
 
 log = logging.getLogger("grovefs.mount")
@@ -27,21 +29,19 @@ _LATER_LIMITER = trio.CapacityLimiter(32)  # these may wait for a directory lock
 
 async def invalidate(notices: Sequence[Invalidation]) -> None:
     if notices:
-        await trio.to_thread.run_sync(_invalidate, notices, limiter=_LIMITER)
+        await run_in_thread(partial(_invalidate, notices), _LIMITER)
 
 
 async def invalidate_held_listing(directory: int) -> None:
     """Drop the listing of a directory that the kernel holds for a rename: nobody reads it, so this does not wait."""
     notice = Invalidation(directory, pages=True)
-    await trio.to_thread.run_sync(_invalidate, [notice], limiter=_LISTINGS_LIMITER)
+    await run_in_thread(partial(_invalidate, [notice]), _LISTINGS_LIMITER)
 
 
 def invalidate_later(notices: Sequence[Invalidation]) -> None:
     """Invalidate after the handler has answered."""
     if notices:
-        spawn_guarded(
-            "kernel cache invalidation", lambda: trio.to_thread.run_sync(_invalidate, notices, limiter=_LATER_LIMITER)
-        )
+        spawn_guarded("kernel cache invalidation", lambda: run_in_thread(partial(_invalidate, notices), _LATER_LIMITER))
 
 
 def _invalidate(notices: Sequence[Invalidation]) -> None:

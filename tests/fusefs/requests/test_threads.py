@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
+from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -46,6 +49,50 @@ async def test_exception_in_a_thread_releases_the_session() -> None:
         except ZeroDivisionError:
             continue
     assert await threads.run(lambda: 1, "s") == 1
+
+
+@in_trio
+async def test_work_starts_before_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task that reads requests would look for the next one first."""
+    threads, events = Threads(), list[str]()
+    start = trio.lowlevel.start_thread_soon
+
+    def noted(*arguments: Any) -> None:
+        events.append("started")
+        start(*arguments)
+
+    async def other() -> None:
+        events.append("other task")
+
+    monkeypatch.setattr(trio.lowlevel, "start_thread_soon", noted)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        async with threads.queued("buffer"):
+            await threads.run(lambda: None, "s")
+    assert events == ["started", "other task"]
+
+
+@in_trio
+async def test_started_work_is_not_cancelled() -> None:
+    """Its caller gets the result, and its author is known in the thread."""
+    threads, gate, results = Threads(), threading.Event(), list[str]()
+
+    def work() -> str:
+        assert gate.wait(20)
+        return author.get()
+
+    async with trio.open_nursery() as nursery:
+        author = ContextVar("author", default="nobody")
+
+        async def save() -> None:
+            author.set("ada")
+            results.append(await threads.run(work, "s"))
+
+        nursery.start_soon(save)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        gate.set()
+    assert results == ["ada"]
 
 
 def test_timings_are_histograms_by_powers_of_two() -> None:
