@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fusefs.requests.kernel_cache import invalidate
+from fusefs.requests.kernel_listings import KernelListings
 from fusefs.requests.log_syncs import LogSyncs
 from fusefs.requests.log_writes import LogWrites
 from fusefs.requests.threads import Threads
@@ -57,6 +58,7 @@ class OpenReply(NamedTuple):
 class Files:
     def __init__(self, tree: Tree, writers: Writers, threads: Threads, *, on_conflict: OnConflict) -> None:
         self.tree = tree
+        self.listings = KernelListings()
         self.names = tree.store.names
         self.writers = writers
         self.threads = threads
@@ -385,7 +387,7 @@ class Files:
             buffer.opened_at = evidence.now
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:
-        """Invalidate a committed name and its sidecar: the next lookup finds the new version.
+        """Invalidate a committed name and its sidecar: the next lookup finds the new version, the next listing both.
 
         Also if the tree has no node of that name: the change follower may have dropped it already,
         and its own invalidation may still be on its way.
@@ -393,7 +395,7 @@ class Files:
         changed = {name, *layout.DOCUMENTS} if name in layout.DOCUMENTS else {name}
         notices = {notice: None for n in changed for notice in self.tree.recheck(directory, n)}
         notices |= {Invalidation(directory.inode, os.fsencode(n)): None for n in changed}
-        await invalidate([*notices, *self.tree.recheck_times(directory)])
+        await invalidate([*notices, *self.tree.recheck_times(directory), *self.listings.take_outdated()])
 
     # -- renaming or removing an open attachment or state text -----------------------------------------
 

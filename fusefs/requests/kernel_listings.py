@@ -122,10 +122,12 @@ class KernelListings:
 
     async def invalidate_outdated(self) -> None:
         """Make the kernel read outdated listings again, before the caller's request is answered."""
-        if not self._outdated:
-            return
+        await invalidate(self.take_outdated())
+
+    def take_outdated(self) -> list[Invalidation]:
+        """The notices for outdated listings. The caller sends them; they are repeated in any case."""
         outdated, self._outdated = self._outdated, {}
-        await invalidate([Invalidation(inode, pages=True) for inode in outdated])
+        return [Invalidation(inode, pages=True) for inode in outdated]
 
     async def rename_failed(self, directory: Node) -> None:
         """A rejected rename adds the rejected text and the reason to a directory, and the kernel does not know."""

@@ -26,7 +26,6 @@ from fusefs.requests.entry_numbers import CAN_SHOW_NUMBERS
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
-from fusefs.requests.kernel_listings import KernelListings
 from fusefs.requests.named_entries import NamedEntries
 from fusefs.requests.purge_follower import PurgeFollower
 from fusefs.requests.read_ahead import ReadAhead
@@ -97,7 +96,7 @@ class Operations(pyfuse3.Operations):
         )
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
-        self.listings = KernelListings()
+        self.listings = self.files.listings
         self.follower = ChangeFollower(self.tree, self.watches, self.threads)
         self.purges = PurgeFollower(self.tree, self.threads)
         self._nodes = self.tree.nodes

@@ -226,6 +226,37 @@ async def test_close_invalidates_a_name_that_the_change_follower_has_dropped(
 
 
 @in_trio
+async def test_close_waits_until_the_kernel_has_dropped_the_listing(
+    mount: HandlerMount, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only until another task has begun to tell it."""
+    begun, gate, ended = threading.Event(), threading.Event(), list[str]()
+
+    def invalidate_inode(inode: int, attr_only: bool = False) -> None:
+        if not attr_only:
+            begun.set()
+            assert gate.wait(20)
+            ended.append("notice")
+
+    directory = mount.tree.nodes.get(await mount.inode("sessions/root"))
+    mount.operations.listings.will_read(directory)
+    monkeypatch.setattr(kernel, "invalidate_inode", invalidate_inode)
+    fh = await mount.open(DOCUMENT, os.O_WRONLY | os.O_TRUNC)
+    await mount.write(fh, 0, titled(mount, "After"))
+
+    async def close() -> None:
+        await mount.finish(fh)
+        ended.append("close")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(close)
+        await wait_until(begun.is_set)
+        await trio.sleep(0.1)
+        gate.set()
+    assert ended[:2] == ["notice", "close"]
+
+
+@in_trio
 async def test_nothing_written_commits_nothing(mount: HandlerMount) -> None:
     """`> session.json` and `jq . f > f` must not empty a session."""
     before = mount.store.names.stat(DOCUMENT)
