@@ -35,7 +35,7 @@ class Demand:
 
 FASTER_THAN_BINDFS = Demand("bindfs", 1.0)
 FAR_FROM_PLAIN = Demand("passthrough", 1 / 3)
-AS_A_SAVE = [Demand("store", 3.0)]
+AS_A_SAVE = [Demand("store", 1.3)]
 
 DEMANDS: dict[tuple[str, str], list[Demand]] = {
     ("find", "warm"): [Demand("native", 1.3), FASTER_THAN_BINDFS, FAR_FROM_PLAIN],
