@@ -34,7 +34,7 @@ from fusefs.views.base import VirtualFile
 from store import layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, is_same_content
-from store.errors import Conflict, Generated, InvalidContent
+from store.errors import Conflict, Generated, InvalidContent, StoreError
 from store.history.authors import acting_as
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
 
@@ -512,10 +512,13 @@ class Files:
         assert node.parent is not None
         base = self.names.version(path_info)
         writer = self.evidence.writer(process, path_info.path, self.evidence.now, is_truncated=False)
-        await self.threads.run(
-            partial(self.names.truncate, path_info, size, base=base, on_conflict=self.on_conflict, writer=writer),
-            path_info.location,
-        )
+        truncate = partial(self.names.truncate, path_info, size, base=base, on_conflict=self.on_conflict, writer=writer)
+        try:
+            await self.threads.run(truncate, path_info.location)
+        except StoreError:
+            node.parent.invalidate_listing()  # it may have the rejected text and the reason now
+            await self.listings.invalidate_outdated()
+            raise
         node.parent.invalidate_listing()
         await self._invalidate_name(node.parent, node.name)
 

@@ -129,8 +129,12 @@ class KernelListings:
         outdated, self._outdated = self._outdated, {}
         return [Invalidation(inode, pages=True) for inode in outdated]
 
-    async def rename_failed(self, directory: Node) -> None:
-        """A rejected rename adds the rejected text and the reason to a directory, and the kernel does not know."""
-        directory.invalidate_listing()
-        if directory.on_outdated is not None:
-            await invalidate_held_listing(directory.inode)
+    async def rename_failed(self, *directories: Node) -> None:
+        """A rejected rename adds the rejected text and the reason to a directory, and the kernel does not know.
+
+        To that of the target, or of the source, if an open file was committed there before.
+        """
+        for directory in set(directories):
+            directory.invalidate_listing()
+            if directory.on_outdated is not None:
+                await invalidate_held_listing(directory.inode)

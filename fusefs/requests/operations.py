@@ -44,7 +44,7 @@ from store import Store, layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, storable_mode
 from store.disk.rejects import is_reject
-from store.errors import Conflict, InvalidContent, NotFound, Problem, Protected, StoreError
+from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
 from store.history.authors import acting_as
 from store.namespace.reader import Reader
 from store.path_kinds import PathKind, classify_path
@@ -377,8 +377,8 @@ class Operations(pyfuse3.Operations):
                     await self.entries.exchange(source, target, caller)
                 else:
                     await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
-            except (InvalidContent, Conflict):
-                await self.listings.rename_failed(target[0])
+            except StoreError:
+                await self.listings.rename_failed(source[0], target[0])
                 raise
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:

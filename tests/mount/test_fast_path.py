@@ -234,3 +234,14 @@ def test_rejected_rename_is_listed_at_once(mounted: Mount) -> None:
             (directory / "new").rename(directory / "session.json")
         assert "session.json.error" in os.listdir(directory), number
         (directory / "session.json").write_bytes((mounted.home / "sessions/root/session.json").read_bytes() + b" ")
+
+
+def test_rejected_truncate_is_listed_at_once(mounted: Mount) -> None:
+    """It adds names to the directory and is not a request on it."""
+    directory = mounted.sessions / "root"
+    for number in range(20):
+        assert "session.json.error" not in os.listdir(directory)
+        with pytest.raises(OSError, match="Bad message"):
+            os.truncate(directory / "session.json", 10)
+        assert "session.json.error" in os.listdir(directory), number
+        (directory / "session.json").write_bytes((mounted.home / "sessions/root/session.json").read_bytes() + b" ")

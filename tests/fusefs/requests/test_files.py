@@ -591,6 +591,17 @@ async def test_truncate_by_path_to_invalid_json_is_rejected(mount: HandlerMount)
 
 
 @in_trio
+async def test_rejected_truncate_by_path_drops_the_listing(mount: HandlerMount, kernel: FakeKernel) -> None:
+    """`ls` after it shows the rejected text and the reason."""
+    directory = await mount.inode("sessions/root")
+    mount.operations.listings.will_read(mount.tree.nodes.get(directory))
+    with fails_with(errno.EBADMSG):
+        await mount.set(await mount.inode(DOCUMENT), st_size=10)
+    assert (directory, False) in kernel.inodes
+    assert {"session.json.error", "session.json.rejected"} < set(await mount.names("sessions/root"))
+
+
+@in_trio
 async def test_ftruncate_takes_effect_at_close(mount: HandlerMount) -> None:
     await mount.add(IMAGE, b"123456")
     fh = await mount.open(IMAGE, os.O_WRONLY)
