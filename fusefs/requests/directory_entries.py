@@ -279,9 +279,12 @@ class DirectoryEntries:
         result = await self.threads.run(exchange, second.location or first.location)
         if result is not None:
             self._note_saved(process, document, result)
-        for parent, name in (one, other):
+        notices: list[Invalidation] = []
+        for (parent, name), place in ((one, first), (other, second)):
             self._detach(parent, name)
-        invalidate_later([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])
+            notices += [Invalidation(parent.inode, os.fsencode(name))]
+            notices += self._sidecar_invalidations(parent, name, place)
+        invalidate_later(notices)
 
     async def move_item(self, old: tuple[Node, str], new: tuple[Node, str]) -> None:
         """Rename within a view."""

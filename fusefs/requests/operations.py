@@ -226,7 +226,9 @@ class Operations(pyfuse3.Operations):
 
     def _refresh(self, node: Node) -> None:
         """Stat the node again, unless it is a version, which never changes."""
-        if node.is_generated or node.buffer is not None or node.is_version or node.listing is not None:
+        if node.is_generated or node.buffer is not None or node.is_version:
+            return
+        if node.listing is not None and not node.has_old_info:
             return  # a directory with a cached listing has not changed
         info = self.store.names.stat(node.path)
         if info is not None and node.info is not None and info.st_ino == node.info.st_ino:

@@ -80,7 +80,7 @@ class Node:
     path: str  # relative to the home; "" for the root
     path_info: PathInfo | None  # None for virtual files and directories
     info: os.stat_result | None = None  # from the lookup; constant for a version
-    has_old_info: bool = False  # written through a descriptor since: stat it again before it is shown
+    has_old_info: bool = False  # the file or directory changed since: stat it again before it is shown
     item: Item | None = None  # for virtual files and directories
     shown_to: int = 0o700  # permission mask of virtual files: the mode of sessions/
     children: Mapping[str, Node] = field(default_factory=lambda: _NO_ITEMS)  # by name; those that the kernel knows
@@ -172,6 +172,8 @@ class Node:
     def invalidate_listing(self, *, kernel_knows: bool = False) -> None:
         """Names in this directory changed. `kernel_knows` if the kernel itself asked for the change."""
         self.changes += 1
+        if self.is_dir:  # some callers go through all nodes
+            self.encoded, self.has_old_info = None, True  # its times changed too
         if self.on_outdated is not None and not kernel_knows:
             self.on_outdated(self)
         if self.listing is not None:

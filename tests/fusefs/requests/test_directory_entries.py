@@ -414,14 +414,17 @@ async def test_hidden_document_cannot_be_renamed(mount: HandlerMount) -> None:
 
 @in_trio
 async def test_exchange_commits_the_other_file(mount: HandlerMount, kernel: FakeKernel) -> None:
-    """Both names have new nodes, so the kernel must forget both."""
+    """Both names and the sidecar have new nodes, so the kernel must forget all three."""
     before = on_disk(mount)
     after = before.replace(b"Before", b"After")
     await mount.add(DRAFT, after)
+    await mount.lookup("sessions/root/runtime.json")
+    kernel.entries.clear()
     await mount.rename(DRAFT, DOCUMENT, pyfuse3.RENAME_EXCHANGE)
     assert (on_disk(mount), on_disk(mount, DRAFT)) == (after, before)
     directory = await mount.inode("sessions/root")
-    await wait_until(lambda: {(directory, b"draft"), (directory, b"session.json")} <= set(kernel.entries))
+    names = {(directory, name) for name in (b"draft", b"session.json", b"runtime.json")}
+    await wait_until(lambda: names <= set(kernel.entries))
 
 
 @in_trio

@@ -185,6 +185,25 @@ async def test_listing_made_ahead_shows_what_was_created_since_through_the_mount
 
 
 @in_trio
+async def test_directory_that_changed_shows_its_new_times_at_once(mount: HandlerMount) -> None:
+    """In the listing of its parent, and after it was listed again."""
+    sessions, root = [mount.tree.nodes.get(await mount.inode(path)) for path in ("sessions", "sessions/root")]
+    disk = mount.store.home / "sessions/root"
+    for number, list_first in enumerate((False, True)):
+        listing = mount.tree.listing(sessions)
+        os.utime(disk, ns=(number, number))  # so that the next change makes another time
+        await mount.lookup("sessions/root")
+        await mount.mkdir(f"sessions/root/sub{number}")
+        if list_first:
+            mount.tree.listing(root)
+            shown = (await mount.operations.getattr(root.inode, caller(READER))).st_mtime_ns
+        else:
+            info = mount.tree.entry(sessions, "root", listing).info
+            shown = info.st_mtime_ns if info is not None else 0
+        assert shown == disk.stat().st_mtime_ns
+
+
+@in_trio
 async def test_listing_made_ahead_is_dropped_after_a_change_on_disk(
     mount: HandlerMount, replies: list[tuple[str, int]]
 ) -> None:
