@@ -387,7 +387,7 @@ class Files:
             buffer.opened_at = evidence.now
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:
-        """Invalidate a committed name and its sidecar: the next lookup finds the new version, the next listing both.
+        """Invalidate a committed name and its sidecar, and the listing: what comes next finds the new version.
 
         Also if the tree has no node of that name: the change follower may have dropped it already,
         and its own invalidation may still be on its way.
@@ -395,7 +395,7 @@ class Files:
         changed = {name, *layout.DOCUMENTS} if name in layout.DOCUMENTS else {name}
         notices = {notice: None for n in changed for notice in self.tree.recheck(directory, n)}
         notices |= {Invalidation(directory.inode, os.fsencode(n)): None for n in changed}
-        await invalidate([*notices, *self.tree.recheck_times(directory), *self.listings.take_outdated()])
+        await invalidate([*self.listings.take_outdated(), *notices, *self.tree.recheck_times(directory)])
 
     # -- renaming or removing an open attachment or state text -----------------------------------------
 

@@ -3,7 +3,7 @@
 Invalidating an entry waits for the directory's lock, which the kernel holds during rename,
 create, unlink, mkdir and rmdir until we answer. Invalidating pages waits for reads that we have
 not answered yet. So invalidations run in threads with their own limiter, never with a session's
-lock held, and only flush and fsync may await them.
+lock held, and only flush, fsync and setattr may await them.
 """
 
 from __future__ import annotations

@@ -125,14 +125,15 @@ class KernelListings:
         await invalidate(self.take_outdated())
 
     def take_outdated(self) -> list[Invalidation]:
-        """The notices for outdated listings. The caller sends them; they are repeated in any case."""
+        """Take the notices for outdated listings. The caller must send them; a task repeats them later."""
         outdated, self._outdated = self._outdated, {}
         return [Invalidation(inode, pages=True) for inode in outdated]
 
     async def rename_failed(self, *directories: Node) -> None:
-        """A rejected rename adds the rejected text and the reason to a directory, and the kernel does not know.
+        """A failed rename may have added a rejected text and its reason to a directory; the kernel does not know.
 
-        To that of the target, or of the source, if an open file was committed there before.
+        To that of the target, or of the source: its open file is committed first, and an exchange may have the
+        document there.
         """
         for directory in set(directories):
             directory.invalidate_listing()

@@ -2,7 +2,7 @@
 
 Between two awaits a handler owns all in-memory state. During rename, create, unlink, mkdir and
 rmdir the kernel holds the directory's lock until we answer, so these must not await an
-invalidation; flush and fsync may.
+invalidation; flush, fsync and setattr may.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Operations(pyfuse3.Operations):
         if node.is_generated or node.buffer is not None or node.is_version:
             return
         if node.listing is not None and not node.has_old_info:
-            return  # a directory with a cached listing has not changed
+            return  # nothing in the directory has changed since its last stat
         info = self.store.names.stat(node.path)
         if info is not None and node.info is not None and info.st_ino == node.info.st_ino:
             node.set_stat(info)

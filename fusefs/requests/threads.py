@@ -5,9 +5,9 @@ writers waiting for one session could occupy all threads, including the one its 
 Changes have threads of their own: reading does not wait for them.
 A started commit is never cancelled, even if the requesting process has ended.
 
-`trio.to_thread` and trio's locks let all other tasks run before the work starts, and the one that reads requests
-looks for the next one then, for up to a tenth of a millisecond. A save has three such pauses. So nothing here
-pauses unless it has to wait.
+`trio.to_thread` and trio's locks let all other tasks run before the work starts. One of them reads requests, and
+waits up to a tenth of a millisecond for the next one. A save had three such pauses. So nothing here pauses unless it
+has to wait.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Threads:
 
 
 async def run_in_thread(work: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
-    """Run blocking work in a thread of trio's, at once if the limiter allows it. It cannot be cancelled."""
+    """Run blocking work in one of trio's threads, at once if the limiter allows it. Started work is not cancelled."""
     task, token, borrower = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token(), object()
     try:
         limiter.acquire_on_behalf_of_nowait(borrower)

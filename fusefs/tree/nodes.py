@@ -172,8 +172,8 @@ class Node:
     def invalidate_listing(self, *, kernel_knows: bool = False) -> None:
         """Names in this directory changed. `kernel_knows` if the kernel itself asked for the change."""
         self.changes += 1
-        if self.is_dir:  # some callers go through all nodes
-            self.encoded, self.has_old_info = None, True  # its times changed too
+        if self.is_dir:  # not files: some callers go through all nodes
+            self.encoded, self.has_old_info = None, True  # its times may have changed too
         if self.on_outdated is not None and not kernel_knows:
             self.on_outdated(self)
         if self.listing is not None:

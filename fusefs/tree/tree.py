@@ -340,7 +340,10 @@ class Tree:
     def recheck_times(self, directory: Node) -> list[Invalidation]:
         """Stat a directory again: its times change with its entries."""
         info = self.store.names.stat(directory.path) if directory.path_info is not None else None
-        if info is None or (directory.info is not None and _is_equal(directory.info, info)):
+        if info is None:
+            return []
+        if directory.info is not None and _is_equal(directory.info, info):
+            directory.has_old_info = False
             return []
         directory.set_stat(info)
         return [Invalidation(directory.inode)]

@@ -316,9 +316,9 @@ class History:
         return _first(found or self._of(path, f"v.number = ({former})", [mark]))
 
     def is_unchanged_since(self, path: str | Location, name: str, stamp: Stamp, at_ns: int) -> bool:
-        """Whether the document `name`, whose file has this stamp, is the one of that moment. Rebuilds no text.
+        """Whether the document `name` has not changed since `at_ns`; `stamp` is that of its file now. Rebuilds no text.
 
-        False also if that is not known: the file was edited on disk, say. True before the first version.
+        False if that is not known, for example after an edit on disk. True if no version is as old as `at_ns`.
         """
         role = _role(name)
         then = "SELECT number FROM versions WHERE lineage = l.key AND at_ns <= ? ORDER BY number DESC LIMIT 1"

@@ -118,7 +118,7 @@ class Merging:
         if not opened_ns or side.stamp.mtime_ns + RACY_NS < opened_ns:  # file times are some milliseconds behind
             return None
         history, path = self.core.history, lineage_path(request.target.path)
-        # Of a program that saves again and again, the last change of the sidecar is its own last save.
+        # If a program saves again and again, its own last save was the last change of the sidecar.
         if history.is_unchanged_since(path, layout.RUNTIME, side.stamp, opened_ns):
             return None
         then = history.at(path, opened_ns)

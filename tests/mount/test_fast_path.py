@@ -237,7 +237,7 @@ def test_rejected_rename_is_listed_at_once(mounted: Mount) -> None:
 
 
 def test_rejected_truncate_is_listed_at_once(mounted: Mount) -> None:
-    """It adds names to the directory and is not a request on it."""
+    """It adds names to a directory, though the request is one of the file."""
     directory = mounted.sessions / "root"
     for number in range(20):
         assert "session.json.error" not in os.listdir(directory)

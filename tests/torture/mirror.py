@@ -1,19 +1,18 @@
 """A mount compared with the disk below it, right after each of many random changes through it.
 
 Names, types, modes, sizes, times and bytes of everything below `sessions/` are read through the mount, from whatever
-the kernel has cached, and must be those on the disk: at once, not after a moment (except NOTIFIED_LATER). A change that
-is refused is one too: it may leave the rejected text and its reason.
+the kernel has cached, and must be those on the disk: at once, not after a moment (except NOTIFIED_LATER). A rejected
+change counts too: it may leave the rejected text and its reason.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 from store import Store
 from store.disk.rejects import is_reject
+from store.disk.syscalls import exchange
 from tests.builders import make_document, make_session
 from tests.mount.conftest import wait_until
 from tests.torture.attack import Case
@@ -34,11 +34,9 @@ FILES = (
     *("attachments/x.png", "attachments/y.txt", "folder/file"),
 )
 FOLDERS = ("folder", "folder/inner", "attachments")
-# The kernel holds the directory until a rename is answered. Only then can it be told that other documents than the
-# renamed one changed too. Whoever opens them gets their new bytes even before.
+# The kernel holds the directory until a rename is answered. Only after that can it be notified that documents other
+# than the renamed one changed. A program that opens them gets the new bytes even before.
 NOTIFIED_LATER = ("_save_by_rename", "_exchange", "_move_session", "_other_session")
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def cases(seed: int) -> Iterator[Case]:
@@ -47,7 +45,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def compare(changes: int, seed: int) -> int:
-    """Make this many changes in one mount. Returns how many were not refused."""
+    """Make random changes through one mount and compare after each. Returns how many were accepted."""
 
     def fill(home: Path) -> None:
         with Store.open(home, background=False) as store:
@@ -56,23 +54,24 @@ def compare(changes: int, seed: int) -> int:
 
     with mounted(fill) as mount, mount.store() as store:
         mirror = Mirror(mount.sessions, mount.home / "sessions", random.Random(seed))
+        find = partial(differences, mount.sessions, mount.home / "sessions", store)
         for number in range(changes):
             way, error = mirror.change()
-            found = differences(mount.sessions, mount.home / "sessions", store)
-            if way in NOTIFIED_LATER and all(is_late(*both) for both in found.values()):
-                wait_until(lambda: not differences(mount.sessions, mount.home / "sessions", store))
-            else:
-                assert not found, (number, way, error, found)
+            found = find()
+            is_only_late = way in NOTIFIED_LATER and all(is_late(*both) for both in found.values())
+            assert not found or is_only_late, (number, way, error, found)
+            if found:
+                wait_until(lambda: not find())
         return mirror.accepted
 
 
 def differences(shown_top: Path, stored_top: Path, store: Store) -> dict[str, tuple[Any, Any]]:
     """What is shown and what is stored, by path, where they differ."""
-    (shown, shown_rejects), (stored, stored_rejects) = look(shown_top), look(stored_top)
-    for directory, names in stored_rejects.items():  # copies that cp -r made
-        names.update(store.names.rejects.names(os.path.normpath(f"sessions/{directory}")))
-    shown |= {f"rejects of {directory}": names for directory, names in shown_rejects.items()}
-    stored |= {f"rejects of {directory}": names for directory, names in stored_rejects.items()}
+
+    def rejects_of(directory: str) -> Iterable[str]:
+        return store.names.rejects.names(os.path.normpath(f"sessions/{directory}"))
+
+    shown, stored = look(shown_top), look(stored_top, rejects_of)
     paths = sorted(shown.keys() | stored.keys())
     return {path: (shown.get(path), stored.get(path)) for path in paths if shown.get(path) != stored.get(path)}
 
@@ -85,14 +84,14 @@ def is_late(shown: Any, stored: Any) -> bool:
     return False
 
 
-def look(top: Path) -> tuple[dict[str, object], dict[str, set[str]]]:
-    """Everything below a directory, by path; and the names of rejected texts and reasons in each directory."""
+def look(top: Path, rejects_of: Callable[[str], Iterable[str]] = lambda _: ()) -> dict[str, object]:
+    """Everything below a directory, by path. Rejected texts and reasons by name only, with those stored elsewhere."""
     found: dict[str, object] = {}
-    rejects: dict[str, set[str]] = {}
     for directory, folders, files in os.walk(top):
         below = os.path.relpath(directory, top)
-        rejects[below] = set(filter(is_reject, files))
-        for name in {*folders, *files} - rejects[below]:
+        rejects = set(filter(is_reject, files))
+        found[f"rejects of {below}"] = {*rejects, *rejects_of(below)}
+        for name in {*folders, *files} - rejects:
             path = os.path.join(directory, name)
             info = os.lstat(path)
             content: object = info.st_mtime_ns
@@ -101,7 +100,7 @@ def look(top: Path) -> tuple[dict[str, object], dict[str, set[str]]]:
             elif stat.S_ISLNK(info.st_mode):
                 content = os.readlink(path)
             found[f"{below}/{name}"] = info.st_mode, content
-    return found, rejects
+    return found
 
 
 class Mirror:
@@ -122,7 +121,7 @@ class Mirror:
         way = self._draw.choice(self._ways)
         try:
             way()
-        except (OSError, shutil.Error) as error:
+        except OSError as error:
             return way.__name__, str(error)
         self.accepted += 1
         return way.__name__, ""
@@ -159,10 +158,10 @@ class Mirror:
         document = self._session() / "session.json"
         other = document.with_name("other")
         self._write(other, self._edited(document))
-        exchange(other, document)
+        exchange(-1, str(other), -1, str(document))
 
     def _remove_and_save(self) -> None:
-        """As editors do that keep a backup. Whoever has removed the document does not see it."""
+        """Save as editors do that keep a backup. The process that removed the document does not see it any more."""
         document = self._session() / "session.json"
         data = self._edited(document)
         if self._draw.random() < 0.5:
@@ -184,9 +183,12 @@ class Mirror:
         elif way == 2:
             with document.open("r+b", buffering=0) as file:
                 file.truncate(self._draw.randrange(1, 50))
+        elif way == 3:
+            self._write(other, b"not JSON")
+            exchange(-1, str(other), -1, str(document))
         else:
             self._write(other, b"not JSON")
-            exchange(other, document) if way == 3 else other.rename(document)
+            other.rename(document)
 
     # -- other files -----------------------------------------------------------------------------
 
@@ -194,8 +196,10 @@ class Mirror:
         path = self._session() / self._draw.choice(FILES)
         data = b'{"number": %d}\n' % self._number * self._draw.randrange(1, 200 if path.suffix != ".json" else 2)
         way = self._draw.randrange(8)
-        if way <= 1:
-            self._write(path, data, (os.O_TRUNC, os.O_APPEND)[way])
+        if way == 0:
+            self._write(path, data)
+        elif way == 1:
+            self._write(path, data, os.O_APPEND)
         elif way == 2:
             path.unlink()
         elif way == 3:
@@ -211,7 +215,10 @@ class Mirror:
 
     def _change_folder(self) -> None:
         folder = self._session() / self._draw.choice(FOLDERS)
-        folder.mkdir() if self._draw.random() < 0.6 else folder.rmdir()
+        if self._draw.random() < 0.6:
+            folder.mkdir()
+        else:
+            folder.rmdir()
 
     def _append_to_log(self) -> None:
         log = self._session() / "token-usage.jsonl"
@@ -225,7 +232,7 @@ class Mirror:
             os.close(fd)
 
     def _write_attachment(self) -> None:
-        """Truncate, rename or chmod it while it is open."""
+        """Write an attachment, and sometimes truncate, rename or chmod it while it is open."""
         path = self._session() / f"attachments/{self._draw.choice('abc')}.png"
         path.parent.mkdir(exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -273,8 +280,3 @@ class Mirror:
             shutil.rmtree(copy)
         shutil.copytree(self._session(), copy, symlinks=True)
         assert json.loads((copy / "session.json").read_bytes())["id"] == "copy"
-
-
-def exchange(one: Path, other: Path) -> None:
-    if _libc.renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(one))

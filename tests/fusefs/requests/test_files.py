@@ -229,7 +229,7 @@ async def test_close_invalidates_a_name_that_the_change_follower_has_dropped(
 async def test_close_waits_until_the_kernel_has_dropped_the_listing(
     mount: HandlerMount, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not only until another task has begun to tell it."""
+    """It is not enough that another task has begun to send the notice."""
     begun, gate, ended = threading.Event(), threading.Event(), list[str]()
 
     def invalidate_inode(inode: int, attr_only: bool = False) -> None:

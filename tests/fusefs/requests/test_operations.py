@@ -191,7 +191,7 @@ async def test_directory_that_changed_shows_its_new_times_at_once(mount: Handler
     disk = mount.store.home / "sessions/root"
     for number, list_first in enumerate((False, True)):
         listing = mount.tree.listing(sessions)
-        os.utime(disk, ns=(number, number))  # so that the next change makes another time
+        os.utime(disk, ns=(number, number))  # so that the next change gives it a different time
         await mount.lookup("sessions/root")
         await mount.mkdir(f"sessions/root/sub{number}")
         if list_first:
