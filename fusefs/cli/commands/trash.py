@@ -77,7 +77,7 @@ def undelete(
     if as_json:
         print_json({"restored": restored, "refused": refused})
     elif restored:
-        echo(f"restored: {', '.join(restored)}{_files(files) if not refused else ''}")
+        echo(f"restored: {', '.join(restored)}{_files(chosen, files) if not refused else ''}")
     for path, reason in refused.items():
         print_error(f"{path} was not restored and stays in the trash: {reason}")
     if refused:
@@ -114,9 +114,12 @@ def _single_files(slot: TrashSlot) -> list[str]:
     return [path for path, _ in slot.moves] if slot.what in FILE_DELETIONS else []
 
 
-def _files(files: list[str]) -> str:
-    """The restored files, for the summary: attachments and logs are not listed as sessions."""
-    return f" ({files[0] if len(files) == 1 else plural(len(files), 'file')})" if files else ""
+def _files(deletion: DeletionGroup, files: list[str]) -> str:
+    """The restored attachments and logs, for the summary: with their session, or by name if only one was restored."""
+    if not files:
+        return ""
+    count = plural(len(files), "file")
+    return f", with {count}" if deletion.is_session else f" ({files[0] if len(files) == 1 else count})"
 
 
 def _moment(deletion: DeletionGroup) -> Timestamp:

@@ -98,11 +98,27 @@ def test_tree_deleted_file_by_file_is_one_deletion(emptied: Path) -> None:
         store.names.remove_dir(classify_path("sessions/second"), ["session.json"])
     lines = [line.split("\t") for line in grovefs(emptied, "trash").stdout.splitlines()]
     assert [line[3:5] for line in lines] == [["second", "deleted, with 2 files"], ["first", "deleted"]]
-    assert grovefs(emptied, "undelete", "sec").stdout == "restored: second (2 files)\n"
+    assert grovefs(emptied, "undelete", "sec").stdout == "restored: second, with 2 files\n"
     with Store.open(emptied, background=False) as store:
         assert store.attachments.read("second", attached.id) == (b"\x89PNG", "image/png")
         assert store.usage.totals().total().tokens["input_tokens"] == 1
         assert store.check().is_clean
+
+
+def test_undelete_names_a_single_file_and_counts_those_of_a_session(emptied: Path) -> None:
+    with Store.open(emptied, background=False) as store:
+        store.usage.append("second", {"input_tokens": 1})
+        log = classify_path("sessions/second/token-usage.jsonl")
+        store.names.remove_file(log)
+    assert grovefs(emptied, "undelete", "second").stdout == f"restored: second ({log.path})\n"
+    with Store.open(emptied, background=False) as store:
+        for name in ("token-usage.jsonl", "runtime.json"):
+            store.names.remove_file(classify_path(f"sessions/second/{name}"))
+        for name in ("attachments", "children"):
+            store.names.remove_dir(classify_path(f"sessions/second/{name}"))
+        store.names.remove_dir(classify_path("sessions/second"), ["session.json"])
+    assert grovefs(emptied, "undelete", "second").stdout == "restored: second, with 1 file\n"
+    assert (emptied / log.path).is_file()
 
 
 def test_undelete_does_not_mix_two_sessions_of_one_name(emptied: Path) -> None:
