@@ -115,14 +115,14 @@ class Store(Grouped):
 
     @property
     def grove(self) -> Publishing:
-        """What this home can publish to its grove. Raises NotJoined if it belongs to none."""
+        """What this home can publish to its grove, and whether it is followed. Raises NotJoined if it is in none."""
         from store.grove.replica import NotJoined
 
         if not self._core.agreement.is_joined:
             raise NotJoined(f"{self.home} has not joined a grove; see `grovefs help grove`")
         from store.grove.publishing import Publishing
 
-        return Publishing(self._core)
+        return Publishing(self._core, self._follower)
 
     def __enter__(self) -> Self:
         return self

@@ -271,7 +271,7 @@ class Hints:
             work()
         except psycopg.Error as error:  # no reason to refuse writes: other connections may be well
             self.close()
-            raise Unreachable(f"the connection for hints was lost: {first_line(error)}") from error
+            raise Unreachable(f"the database of the grove closed a connection: {first_line(error)}") from error
 
     def close(self) -> None:
         _close(self._connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from store.commit.commit import Commit, IndexRefresh
 from store.commit.core import Core
@@ -12,12 +13,21 @@ from store.grove.agreeing import GroveAgreement
 from store.grove.local_units import unit_files
 from store.grove.units import location_of
 
+if TYPE_CHECKING:
+    from store.grove.follower import LogFollower
+
 
 @dataclass(frozen=True)
 class Publishing:
     """`Store.grove`, of a home that has joined."""
 
     core: Core
+    follower: LogFollower | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why changes of other hosts do not arrive at the moment; "" if they do, or if another process follows them."""
+        return self.follower.problem if self.follower is not None else ""
 
     def publish(self, name: str) -> list[str]:
         """Publish a session that only this home has, with its children and mailboxes; returns the units.

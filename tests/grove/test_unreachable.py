@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +27,7 @@ from store.transfer.import_follow import ImportFollower
 from tests.grove.conftest import new_database
 from tests.grove.groves import create, hosts, wait_until
 from tests.grove.homes import agreement_of, assert_same_and_clean, be_unsure, pull, texts, unfollowed_hosts
+from tests.mount.conftest import CODE
 from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude
 
 LOST = psycopg.OperationalError("the connection was lost")
@@ -220,3 +224,39 @@ def test_a_followed_import_of_unknown_outcome_is_made_once(
 def claude_text(uuid: str, text: str) -> str:
     line = claude_line("user", uuid, {"role": "user", "content": text}, "40:00", parentUuid="u5")
     return json.dumps(line) + "\n"
+
+
+def test_follow_says_when_the_database_goes_away_and_comes_back(tmp_path: Path, own_server: PrivateServer) -> None:
+    """Two hosts: one prints for people, one for programs."""
+    with unfollowed_hosts(tmp_path, new_database(own_server), "a", "b"):
+        pass
+    command = [sys.executable, "-c", CODE, "grove", "follow", "--home"]
+    people = subprocess.Popen(
+        [*command, tmp_path / "a"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+    )
+    program = subprocess.Popen([*command, tmp_path / "b", "--json"], stdout=subprocess.PIPE, text=True, bufsize=1)
+    try:
+        assert people.stdout is not None
+        assert program.stdout is not None
+        assert people.stdout.readline() == f"following the grove in {tmp_path / 'a'}; press Ctrl-C to stop\n"
+        assert json.loads(program.stdout.readline())["event"] == "following"
+        own_server.kill()
+        assert "changes of other hosts do not arrive: the database of the grove" in people.stdout.readline()
+        interrupted = json.loads(program.stdout.readline())
+        assert interrupted["event"] == "interrupted"
+        assert "the database of the grove" in interrupted["problem"]
+        own_server.start()
+        while "following again" not in (line := people.stdout.readline()):  # a server that starts has other reasons
+            assert "do not arrive" in line
+        while (event := json.loads(program.stdout.readline()))["event"] != "following":
+            assert event["problem"]
+        assert event["problem"] == ""
+        people.send_signal(signal.SIGTERM)
+        program.send_signal(signal.SIGINT)
+        assert (people.wait(60), program.wait(60)) == (130, 130)
+    finally:
+        for process in (people, program):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()

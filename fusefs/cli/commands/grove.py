@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,6 +42,8 @@ app.add_typer(grove, name="grove")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="Connection URL or string, as for psql; without a password.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_LOOK_S = 0.5  # how often `follow` looks whether changes of other hosts arrive
 
 _MEANINGS = {
     "publish": "only here: published to the grove",
@@ -174,14 +178,33 @@ def _status_members(found: GroveStatus) -> dict[str, Any]:
 def follow(home: Home, as_json: Json = False) -> None:
     """Keep this home up to date until interrupted. A mount does the same; use this on a host without one.
 
+    Says when changes of other hosts stop arriving, for example because the database does not answer, and when they
+    arrive again. With --json each of these events is one line.
+
     Example: grovefs grove follow
     """
     _require_joined(home)
-    with Store.open(home, author=command_author()):
+    with Store.open(home, author=command_author()) as store:
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        print_json({"home": str(home)}) if as_json else echo(f"following the grove in {home}; press Ctrl-C to stop")
+        if not as_json:
+            echo(f"following the grove in {home}; press Ctrl-C to stop")
+        told: str | None = None if as_json else ""
         while True:
-            time.sleep(3600)
+            problem = store.grove.problem
+            if problem != told:
+                _print_following(home, problem, as_json=as_json)
+                told = problem
+            time.sleep(_LOOK_S)
+
+
+def _print_following(home: Path, problem: str, *, as_json: bool) -> None:
+    if as_json:
+        event = "interrupted" if problem else "following"
+        echo(json.dumps({"event": event, "at": Timestamp.now(), "home": str(home), "problem": problem}))
+    elif problem:
+        echo(f"{local_text(time.time_ns())}: changes of other hosts do not arrive: {problem}", err=True)
+    else:
+        echo(f"{local_text(time.time_ns())}: following again")
 
 
 @grove.command()
