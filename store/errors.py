@@ -19,6 +19,7 @@
     │   ├── Unreachable       the database of the grove does not answer
     │   └── LostHistory       the database of the grove lost commits: store/grove/applying.py
     ├── Conflict              a newer version has been committed meanwhile
+    │   ├── Deleted           the file has been deleted or renamed meanwhile
     │   ├── MergeConflict     both sides changed the same thing: store/documents/merge.py
     │   └── Stale             another host committed first: store/commit/agreement.py
     ├── Unsure                the database did not answer: the change may or may not have been made
@@ -166,6 +167,10 @@ class Unreachable(ReadOnly):
 
 class Conflict(StoreError):
     pass
+
+
+class Deleted(Conflict):
+    """The file to save was deleted, or renamed, since the writer opened it. Nothing was stored."""
 
 
 class Unsure(StoreError):

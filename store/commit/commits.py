@@ -179,7 +179,7 @@ class Commits:
         if present is not None and present.data == raw:
             return False
         if base is not None and not self._is_current(request, present):
-            raise stale_error(path)
+            raise stale_error(path, is_gone=present is None)
         if present is not None and request.is_outdated(present.stamp):
             raise stale_error(path)
         files = [request.new_file(raw, present)]

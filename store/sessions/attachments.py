@@ -78,8 +78,8 @@ class Attachments:
         with self.core.locked(location):
             if must_exist and self.core.disk.stat(location.path(layout.SESSION)) is None:
                 raise NotFound(f"session {location} was deleted")
-            if base is not None and not is_same_content(base.main, self.core.disk.stamp(file.path)):
-                raise stale_error(file.path)
+            if base is not None and not is_same_content(base.main, now := self.core.disk.stamp(file.path)):
+                raise stale_error(file.path, is_gone=now is None)
             self.commits.fresh_row(location)
             part = self._replaced(location, file.path) if keep else NOTHING_KEPT
             self.commits.run(

@@ -273,7 +273,7 @@ def _reject_stale(request: WriteRequest, pair: DocumentPair) -> None:
     if now is not None and request.is_outdated(now):
         raise stale_error(request.target.path)
     if base is not None and now != (base.main if is_main else base.side):
-        raise stale_error(request.target.path)
+        raise stale_error(request.target.path, is_gone=now is None)
 
 
 def _reject_older(document: Document, committed: _Committed) -> None:

@@ -360,7 +360,7 @@ class Projects:
             return False
         base = request.checked_base
         if base is not None and base.main != (present.stamp if present else None):
-            raise stale_error(path)
+            raise stale_error(path, is_gone=present is None)
         if present is not None and request.is_outdated(present.stamp):
             raise stale_error(path)
         mtime_ns = request.mtime_ns if request.mtime_ns is not None else time.time_ns()

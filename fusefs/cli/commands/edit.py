@@ -26,6 +26,7 @@ from store import Conflict, InvalidContent, InvalidName, Location, MergeConflict
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
+from store.errors import Deleted
 from store.path_kinds import classify_path
 
 NEWER_VERSION = "newer version"  # in the reason of every conflict
@@ -147,14 +148,14 @@ class _EditDraft:
                 is_changed = self._save(raw)
             except (StoreError, OSError) as error:
                 self._explain(raw, error)
-                is_conflict = isinstance(error, Conflict)
+                has_newer = isinstance(error, Conflict) and not isinstance(error, Deleted)
             else:
                 self._keep_replaced()
                 self.discard()
                 return is_changed
             if not _wants("Open the editor again?"):
                 self.give_up(raw)
-            if is_conflict:
+            if has_newer:
                 self._reopen(raw)
 
     def _saves_unchanged(self) -> bool:
@@ -181,7 +182,7 @@ class _EditDraft:
         place = classify_path(self.location.path(self.name))
         with open_store(self.home) as store:
             if store.get_document(self.location, self.name) is None:
-                raise Conflict(f"session {self.location} was deleted meanwhile; `grovefs trash` lists deletions")
+                raise Deleted(f"session {self.location} was deleted meanwhile; `grovefs undelete` restores it")
             request = WriteRequest(place, raw, on_conflict="merge", base_text=self.base, base_sidecar=self.base_sidecar)
             result = store.names.commit(request)
             if result.is_changed and store.get_document(self.location, self.name) != raw:
@@ -189,7 +190,8 @@ class _EditDraft:
         return result.is_changed
 
     def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
-        echo(f"{self.location.path(self.name)} was rejected; the previous version is unchanged.\n", err=True)
+        state = "nothing was stored" if isinstance(error, Deleted) else "the previous version is unchanged"
+        echo(f"{self.location.path(self.name)} was rejected; {state}.\n", err=True)
         echo(f"  {error}\n", err=True)
         lines = excerpt(raw, error) if isinstance(error, InvalidContent) else []
         if isinstance(error, MergeConflict):

@@ -25,7 +25,7 @@ from store import (
 from store.commit.core import Core
 from store.commit.write_request import WriteRequest
 from store.disk.file import Stamp
-from store.errors import BambooAtWork, Busy, MustBeCopied, StoreError
+from store.errors import BambooAtWork, Busy, Deleted, MustBeCopied, StoreError
 from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
 from store.path_kinds import PathInfo, PathKind, classify_path
@@ -175,6 +175,24 @@ def test_rejected_document_changes_nothing(store: Store, names: Namespace) -> No
         names.commit(WriteRequest(MAIN, raw, base=base))
     assert files_below(store.home) == after
     assert names.commit(WriteRequest(MAIN, raw, base=base, on_conflict="overwrite")).is_changed
+
+
+@pytest.mark.parametrize("name", ["session.json", "runtime.json", "goal.json", "attachments/a.txt"])
+def test_save_of_a_deleted_file_says_that_it_was_deleted(store: Store, names: Namespace, name: str) -> None:
+    """There is no newer version to read: the reason says where the deleted one is."""
+    place = classify_path(f"sessions/s1/{name}")
+    if names.stat(place.path) is None:
+        names.commit(WriteRequest(place, b"{}"))
+    base, raw = names.version(place), names.read(place)
+    assert raw is not None
+    store.delete("s1")
+    with pytest.raises(Deleted, match="was deleted or renamed since this copy was opened; nothing was stored"):
+        names.commit(WriteRequest(place, raw + b" ", base=base))
+    assert names.stat("sessions/s1") is None
+    reason = (store.home / (names.rejects.path(place.directory, f"{place.name}.error") or "")).read_text()
+    assert f"{place.path} was rejected; nothing was stored." in reason
+    assert "`grovefs undelete`" in reason
+    assert "Read the present version" not in reason
 
 
 def test_old_version_is_accepted_after_an_unlink(store: Store, names: Namespace) -> None:

@@ -243,9 +243,20 @@ def test_session_deleted_meanwhile_is_not_recreated(filled: Path, tmp_path: Path
     editor = Editor(tmp_path, gone + replace("Before", "Mine"))
     result = editor.edit(filled, "one", answers="n\n")
     assert result.returncode == 1
+    assert "session.json was rejected; nothing was stored" in result.stderr
     assert "deleted meanwhile" in result.stderr
     assert load(filled, "one") is None
     assert len(editor.left) == 1
+
+
+def test_session_restored_after_it_was_deleted_meanwhile_can_be_saved(filled: Path, tmp_path: Path) -> None:
+    """The answer is given after `grovefs undelete`: the same text is saved, and none is left behind."""
+    opened = f"from store import Store\nwith Store.open({str(filled)!r}, background=False) as store: "
+    gone = f"{opened}store.delete('one')\n"
+    back = f"{opened}store.trash.undelete(store.trash.deleted()[0].name)\n"
+    editor = Editor(tmp_path, gone + replace("Before", "Mine"), back)
+    result = editor.edit(filled, "one", answers="y\n")
+    assert (result.returncode, title(filled), editor.left) == (0, "Mine", [])
 
 
 def test_failing_editor_saves_nothing(filled: Path, tmp_path: Path) -> None:
