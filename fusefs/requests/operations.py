@@ -264,12 +264,15 @@ class Operations(pyfuse3.Operations):
             self.tree.listing(node)
 
     def _make_nodes(self, directory: Node) -> list[Node]:
-        """Make the nodes of a directory before it is read. Without lookups: the kernel does not know them yet."""
+        """Make missing nodes of a directory before it is read. Without lookups: the kernel does not know them yet."""
         listing, made = directory.listing, list[Node]()
         if listing is not None:
             for name in listing.names[:_MAX_NODES_AHEAD]:
-                with suppress(NotFound):  # gone since
-                    made.append(self.tree.entry(directory, name, listing))
+                # A node that is there already may be known to the kernel. To stat it again here would hide from the
+                # change follower that its times are new.
+                if name not in directory.children:
+                    with suppress(NotFound):  # gone since
+                        made.append(self.tree.entry(directory, name, listing))
         return made
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:

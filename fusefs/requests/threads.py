@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from trio.lowlevel import Abort
@@ -66,6 +66,7 @@ class Threads:
 
 async def run_in_thread(work: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
     """Run blocking work in one of trio's threads, at once if the limiter allows it. Started work is not cancelled."""
+    await trio.lowlevel.checkpoint_if_cancelled()  # pauses only then
     task, token, borrower = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token(), object()
     try:
         limiter.acquire_on_behalf_of_nowait(borrower)
@@ -85,5 +86,5 @@ async def run_in_thread(work: Callable[[], T], limiter: trio.CapacityLimiter) ->
     except BaseException:  # no thread can be started
         limiter.release_on_behalf_of(borrower)
         raise
-    done: Any = await trio.lowlevel.wait_task_rescheduled(lambda _: Abort.FAILED)
-    return done  # type: ignore[no-any-return]
+    done: T = await trio.lowlevel.wait_task_rescheduled(lambda _: Abort.FAILED)
+    return done

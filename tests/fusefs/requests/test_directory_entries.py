@@ -428,6 +428,40 @@ async def test_exchange_commits_the_other_file(mount: HandlerMount, kernel: Fake
 
 
 @in_trio
+async def test_stale_rename_drops_the_listing(mount: HandlerMount, kernel: FakeKernel) -> None:
+    """`ls` after it shows the rejected text and the reason."""
+    mine, theirs = (on_disk(mount).replace(b"Before", title) for title in (b"Mine", b"Theirs"))
+    await mount.add(DRAFT, mine)
+    mount.store.names.commit(WriteRequest(classify_path(DOCUMENT), theirs))
+    directory = await known_listing(mount, kernel, "sessions/root")
+    with fails_with(errno.ESTALE):
+        await mount.rename(DRAFT, DOCUMENT)
+    assert (directory, False) in kernel.inodes
+    assert {"session.json.error", "session.json.rejected"} < set(await mount.names("sessions/root"))
+
+
+@in_trio
+async def test_rejected_exchange_drops_the_listing_of_the_document_at_the_source(
+    mount: HandlerMount, kernel: FakeKernel
+) -> None:
+    await mount.mkdir("sessions/root/folder")
+    await mount.add("sessions/root/folder/draft", b"not JSON")
+    directory = await known_listing(mount, kernel, "sessions/root")
+    with fails_with(errno.EBADMSG):
+        await mount.rename(DOCUMENT, "sessions/root/folder/draft", pyfuse3.RENAME_EXCHANGE)
+    assert (directory, False) in kernel.inodes
+    assert {"session.json.error", "session.json.rejected"} < set(await mount.names("sessions/root"))
+
+
+async def known_listing(mount: HandlerMount, kernel: FakeKernel, path: str) -> int:
+    """Let the kernel have a directory's listing; forget the notices so far. Returns the directory's inode."""
+    directory = await mount.inode(path)
+    mount.operations.listings.will_read(mount.tree.nodes.get(directory))
+    kernel.inodes.clear()
+    return directory
+
+
+@in_trio
 async def test_rename_onto_a_document_invalidates_both_documents_at_once(
     mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import trio
 from fusefs.fast import NODE_HANDLE
 from fusefs.requests import attributes, operations
 from fusefs.requests.attributes import BEFORE_OPEN_S, UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
-from fusefs.tree.nodes import Node
+from fusefs.tree.nodes import Invalidation, Node
 from store import Message, Store
 from store.namespace.namespace import Namespace
 from tests.builders import make_session
@@ -163,7 +163,7 @@ async def read_dir(mount: HandlerMount, path: str, replies: list[tuple[str, int]
 async def walk_into(mount: HandlerMount, replies: list[tuple[str, int]]) -> Node:
     """Read sessions/ and its first directory, so that the next one is listed ahead. Returns that one."""
     for name in ("a-one", "a-two"):
-        (mount.store.home / f"sessions/root/{name}").mkdir()
+        (mount.store.home / f"sessions/root/{name}").mkdir(exist_ok=True)
     for path in ("sessions", "sessions/root"):
         await read_dir(mount, path, replies)
     node = mount.tree.nodes.get(await mount.inode("sessions/root/a-one"))
@@ -201,6 +201,20 @@ async def test_directory_that_changed_shows_its_new_times_at_once(mount: Handler
             info = mount.tree.entry(sessions, "root", listing).info
             shown = info.st_mtime_ns if info is not None else 0
         assert shown == disk.stat().st_mtime_ns
+
+
+@in_trio
+async def test_node_that_the_kernel_knows_is_not_stated_ahead(
+    mount: HandlerMount, replies: list[tuple[str, int]]
+) -> None:
+    """Nothing would tell the kernel of its new times: the change follower would find them known."""
+    (mount.store.home / "sessions/root/a-one/inner").mkdir(parents=True)
+    inner = mount.tree.nodes.get(await mount.inode("sessions/root/a-one/inner"))
+    await walk_into(mount, replies)
+    os.utime(mount.store.home / inner.path, ns=(1, 1))
+    inner.has_old_info = True  # as after a rejected text anywhere
+    mount.operations.read_ahead.make_next()
+    assert mount.tree.recheck_times(inner) == [Invalidation(inner.inode)]
 
 
 @in_trio

@@ -73,6 +73,47 @@ async def test_work_starts_before_other_tasks_run(monkeypatch: pytest.MonkeyPatc
 
 
 @in_trio
+async def test_work_of_a_cancelled_task_does_not_start() -> None:
+    ran = list[str]()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await Threads().run(lambda: ran.append("work"), "s")
+    assert (ran, scope.cancelled_caught) == ([], True)
+
+
+@in_trio
+async def test_work_waits_for_a_free_thread_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if no thread can be started."""
+    limiter, gate, order = trio.CapacityLimiter(1), threading.Event(), list[str]()
+    monkeypatch.setattr("fusefs.requests.threads._LIMITER", limiter)
+    threads = Threads()
+
+    def first() -> None:
+        assert gate.wait(20)
+        order.append("first")
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(threads.run, first)
+            await wait_until(lambda: limiter.borrowed_tokens == 1)
+            nursery.start_soon(threads.run, lambda: order.append("second"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert order == []
+            gate.set()
+        assert order == ["first", "second"]
+        with monkeypatch.context() as patch:
+            patch.setattr(trio.lowlevel, "start_thread_soon", raise_runtime_error)
+            with pytest.raises(RuntimeError, match="no thread"):
+                await threads.run(lambda: None)
+        assert limiter.borrowed_tokens == 0
+        assert await threads.run(lambda: 1) == 1
+
+
+def raise_runtime_error(*_: object) -> None:
+    raise RuntimeError("no thread")
+
+
+@in_trio
 async def test_started_work_is_not_cancelled() -> None:
     """Its caller gets the result, and its author is known in the thread."""
     threads, gate, results = Threads(), threading.Event(), list[str]()
