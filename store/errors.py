@@ -19,7 +19,7 @@
     │   ├── Unreachable       the database of the grove does not answer
     │   └── LostHistory       the database of the grove lost commits: store/grove/applying.py
     ├── Conflict              a newer version has been committed meanwhile
-    │   ├── Deleted           the file has been deleted or renamed meanwhile
+    │   ├── Gone              the file has been deleted or renamed meanwhile
     │   ├── MergeConflict     both sides changed the same thing: store/documents/merge.py
     │   └── Stale             another host committed first: store/commit/agreement.py
     ├── Unsure                the database did not answer: the change may or may not have been made
@@ -169,7 +169,7 @@ class Conflict(StoreError):
     pass
 
 
-class Deleted(Conflict):
+class Gone(Conflict):
     """The file to save was deleted, or renamed, since the writer opened it. Nothing was stored."""
 
 

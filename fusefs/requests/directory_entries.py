@@ -205,7 +205,7 @@ class DirectoryEntries:
 
     def _note_saved(self, process: Process, target: PathInfo, result: CommitResult) -> None:
         stamp = Stamp.of(result.info) if result.info is not None else None
-        self.files.evidence.note_saved(process, target.path, stamp, result.draft, result.base)
+        self.files.evidence.note_saved(process, target.path, stamp, result.draft, result.base, result.at_ns)
 
     def _hide_or_remove(self, source: PathInfo, info: os.stat_result, caller: Process) -> None:
         """Hide a session.json that was renamed away; remove a sidecar at once."""

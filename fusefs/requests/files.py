@@ -383,7 +383,7 @@ class Files:
         buffer.committed(request, result)
         if request.content is not None and buffer.path_info.kind in CHECKED:
             evidence = self.evidence
-            evidence.note_saved(process, path, buffer.base_stamp, result.draft, result.base)
+            evidence.note_saved(process, path, buffer.base_stamp, result.draft, result.base, result.at_ns)
             buffer.opened_at = evidence.now
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:

@@ -105,16 +105,23 @@ class Evidence:
                 events[:] = [e._replace(stamp=new) if e.stamp == old else e for e in events]
 
     def note_saved(
-        self, process: Process, path: str, stamp: Stamp | None, draft: int | None, base: Stamp | None = None
+        self,
+        process: Process,
+        path: str,
+        stamp: Stamp | None,
+        draft: int | None,
+        base: Stamp | None = None,
+        at_ns: int | None = None,
     ) -> None:
-        """A save was accepted. `draft` is the text as typed, if a merge stored another one.
+        """A save was accepted. `draft` is the text as typed, if a merge stored another one. `at_ns` is now, or earlier.
 
         A process that has read nothing itself (mv, cp) saves what a relative (jq) has made of `base`.
         """
         known = self._known.get(process.key) if process.key is not None else None
         if base is not None and (known is None or path not in known.documents):
             self._use(process, path, base)
-        self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft, time.time_ns()))
+        seen_ns = time.time_ns() if at_ns is None else at_ns
+        self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft, seen_ns))
 
     def _use(self, process: Process, path: str, base: Stamp) -> None:
         """A version that relatives had went into a save: each save of it, and the last time the nearest one read it.

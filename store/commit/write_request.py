@@ -15,7 +15,7 @@ from store.disk.disk import Disk
 from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
 from store.disk.file_io import iter_chunks
 from store.documents import json_text
-from store.errors import Conflict, Deleted
+from store.errors import Conflict, Gone
 from store.history.authors import Author
 from store.index.catalog import Version
 from store.path_kinds import PathInfo
@@ -117,7 +117,7 @@ class WriteRequest:
 
 def stale_error(path: str, *, is_gone: bool = False) -> Conflict:
     if is_gone:
-        return Deleted(f"{path} was deleted or renamed since this copy was opened; nothing was stored")
+        return Gone(f"{path} was deleted or renamed since this copy was opened")
     return Conflict(f"{path} was changed by another writer since this copy was opened; the newer version is kept")
 
 
@@ -135,6 +135,7 @@ class PutResult(NamedTuple):
     draft: int | None = None  # as in CommitResult
     merged_info: os.stat_result | None = None  # of the file, if a merged text was stored instead of the typed one
     base: Stamp | None = None  # of the version that the text was edited from, if that was found
+    at_ns: int | None = None  # as in CommitResult
 
 
 class CommitResult(NamedTuple):
@@ -147,6 +148,7 @@ class CommitResult(NamedTuple):
     draft: int | None = None
     base: Stamp | None = None  # of the version that the text was edited from, if that was found
     is_in_place: bool = False  # the temporary file of the request has become the file
+    at_ns: int | None = None  # of a session's document: a moment after this commit and before the next one
 
 
 class UnfinishedCommit(OSError):

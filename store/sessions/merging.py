@@ -117,7 +117,7 @@ class Merging:
         opened_ns = request.writer.opened_ns if request.writer is not None else 0
         if not opened_ns or side.stamp.mtime_ns + RACY_NS < opened_ns:  # file times are some milliseconds behind
             return None
-        history, path = self.core.history, lineage_path(request.target.path)
+        history, path = self.core.history, request.target.path
         # If a program saves again and again, its own last save was the last change of the sidecar.
         if history.is_unchanged_since(path, layout.RUNTIME, side.stamp, opened_ns):
             return None

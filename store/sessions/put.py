@@ -6,6 +6,7 @@ other members are the writer's.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -85,24 +86,31 @@ class PutOperation:
         cannot be merged.
         """
         self.core.check_writable()
-        location, name, path = request.target.location, request.target.name, request.target.path
+        location, path = request.target.location, request.target.path
         assert location is not None
         document = parse_to_index(raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(raw, document.data, path)
         with self.core.locked(location):
-            pair = self.core.read(location)
-            current = pair.main if name == layout.SESSION else pair.side
-            if current is not None and current.data == raw:
-                return PutResult(False)
-            document = self._with_identity(document, location, name, is_new=current is None)
-            if document.raw is not raw:  # forked
-                request = replace(request, content=document.raw)
-            check_authority(document, path)
-            committed = self._committed(pair)
-            if self._can_merge(request, committed):
-                return self._put_merged(request, committed, document)
-            self._reject(request, committed, document)
-            self._commit(request, committed, document)
+            result = self._put_locked(request, document)
+            # With the lock still held: a commit that another writer makes after this one is later.
+            return result._replace(at_ns=time.time_ns())
+
+    def _put_locked(self, request: WriteRequest, document: Document) -> PutResult:
+        location, name = request.target.location, request.target.name
+        assert location is not None
+        pair = self.core.read(location)
+        current = pair.main if name == layout.SESSION else pair.side
+        if current is not None and current.data == document.raw:
+            return PutResult(False)
+        identified = self._with_identity(document, location, name, is_new=current is None)
+        if identified.raw is not document.raw:  # forked
+            request = replace(request, content=identified.raw)
+        check_authority(identified, request.target.path)
+        committed = self._committed(pair)
+        if self._can_merge(request, committed):
+            return self._put_merged(request, committed, identified)
+        self._reject(request, committed, identified)
+        self._commit(request, committed, identified)
         return PutResult(True)
 
     def _commit(self, request: WriteRequest, committed: _Committed, document: Document) -> None:

@@ -8,6 +8,7 @@ editor runs; what others change meanwhile is merged when saving.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,10 +27,10 @@ from store import Conflict, InvalidContent, InvalidName, Location, MergeConflict
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
-from store.errors import Deleted
+from store.errors import Gone
 from store.path_kinds import classify_path
 
-NEWER_VERSION = "newer version"  # in the reason of every conflict
+CONFLICT = re.compile("newer version|since this copy was opened")  # in the reason of every conflict
 SHOWN_LINES, SHOWN_COLUMNS = 60, 200  # of the diff
 MAX_COMPARED_BYTES = 8 << 20  # difflib is slow
 _EDITOR_VARIABLES = ("VISUAL", "EDITOR")
@@ -115,7 +116,7 @@ class _EditDraft:
         reason = (store.home / path).read_text(errors="replace") if path is not None else ""
         present = store.get_document(self.location, self.name)
         caught_up = documents.with_current_updated_at(raw, store.get_document(self.location, layout.SESSION) or b"")
-        if present is not None and (NEWER_VERSION in reason or caught_up != raw):
+        if present is not None and (CONFLICT.search(reason) or caught_up != raw):
             self.replaced = present
             self._compare(caught_up, present)
         return caught_up
@@ -148,7 +149,7 @@ class _EditDraft:
                 is_changed = self._save(raw)
             except (StoreError, OSError) as error:
                 self._explain(raw, error)
-                has_newer = isinstance(error, Conflict) and not isinstance(error, Deleted)
+                has_newer = isinstance(error, Conflict) and not isinstance(error, Gone)
             else:
                 self._keep_replaced()
                 self.discard()
@@ -182,7 +183,7 @@ class _EditDraft:
         place = classify_path(self.location.path(self.name))
         with open_store(self.home) as store:
             if store.get_document(self.location, self.name) is None:
-                raise Deleted(f"session {self.location} was deleted meanwhile; `grovefs undelete` restores it")
+                raise Gone(f"session {self.location} was deleted or renamed meanwhile; `grovefs trash` lists deletions")
             request = WriteRequest(place, raw, on_conflict="merge", base_text=self.base, base_sidecar=self.base_sidecar)
             result = store.names.commit(request)
             if result.is_changed and store.get_document(self.location, self.name) != raw:
@@ -190,7 +191,7 @@ class _EditDraft:
         return result.is_changed
 
     def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
-        state = "nothing was stored" if isinstance(error, Deleted) else "the previous version is unchanged"
+        state = "nothing was stored" if isinstance(error, Gone) else "the previous version is unchanged"
         echo(f"{self.location.path(self.name)} was rejected; {state}.\n", err=True)
         echo(f"  {error}\n", err=True)
         lines = excerpt(raw, error) if isinstance(error, InvalidContent) else []

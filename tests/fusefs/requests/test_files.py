@@ -21,6 +21,7 @@ from store.commit.journal import Journal
 from store.commit.write_request import CommitResult, UnfinishedCommit, WriteRequest
 from store.disk.file import Temp
 from store.errors import Busy
+from store.namespace.namespace import Namespace
 from store.path_kinds import classify_path
 from tests.fusefs.requests.harness import (
     READER,
@@ -254,6 +255,32 @@ async def test_close_waits_until_the_kernel_has_dropped_the_listing(
         await trio.sleep(0.1)
         gate.set()
     assert ended[:2] == ["notice", "close"]
+
+
+@in_trio
+async def test_a_change_of_the_sidecar_right_after_a_save_is_not_undone_by_the_next_one(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 8. The agent takes the session's lock before the mount's own thread hears of the save."""
+    commit = Namespace.commit
+
+    def commit_and_lose_the_race(names: Namespace, request: WriteRequest) -> CommitResult:
+        result = commit(names, request)
+        agent = mount.store.load_runtime("root")
+        assert agent is not None
+        agent.title = "Theirs"
+        mount.store.save_runtime(agent)
+        return result
+
+    fh = await mount.open(DOCUMENT, os.O_WRONLY, pid=os.getpid())
+    await mount.write(fh, 0, titled(mount, "First!"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Namespace, "commit", commit_and_lose_the_race)
+        await mount.operations.fsync(fh, True)
+    await mount.write(fh, 0, titled(mount, "Again!"))
+    with fails_with(errno.ESTALE):
+        await mount.finish(fh)
+    assert mount.title("root") == "Theirs"
 
 
 @in_trio

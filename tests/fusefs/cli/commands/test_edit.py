@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from store import Store
+from store.commit.write_request import WriteRequest
+from store.errors import Gone
+from store.path_kinds import classify_path
 from tests.builders import files_below, make_session
 from tests.fusefs.cli.commands.test_modify import load, run
 
@@ -244,7 +247,7 @@ def test_session_deleted_meanwhile_is_not_recreated(filled: Path, tmp_path: Path
     result = editor.edit(filled, "one", answers="n\n")
     assert result.returncode == 1
     assert "session.json was rejected; nothing was stored" in result.stderr
-    assert "deleted meanwhile" in result.stderr
+    assert "deleted or renamed meanwhile" in result.stderr
     assert load(filled, "one") is None
     assert len(editor.left) == 1
 
@@ -257,6 +260,20 @@ def test_session_restored_after_it_was_deleted_meanwhile_can_be_saved(filled: Pa
     editor = Editor(tmp_path, gone + replace("Before", "Mine"), back)
     result = editor.edit(filled, "one", answers="y\n")
     assert (result.returncode, title(filled), editor.left) == (0, "Mine", [])
+
+
+def test_text_rejected_since_its_session_was_deleted_can_be_saved_once_it_is_back(filled: Path, tmp_path: Path) -> None:
+    with Store.open(filled, background=False) as store:
+        place = classify_path("sessions/one/session.json")
+        base, raw = store.names.version(place), store.names.read(place)
+        assert raw is not None
+        store.delete("one")
+        with pytest.raises(Gone):
+            store.names.commit(WriteRequest(place, raw.replace(b"Before", b"Mine"), base=base))
+        store.trash.undelete(store.trash.deleted()[0].name)
+    result = Editor(tmp_path, "").edit(filled, "one", "--rejected", answers="y\n")
+    assert "Replace the current version with it? [y/N]" in result.stderr
+    assert (result.returncode, title(filled)) == (0, "Mine")
 
 
 def test_failing_editor_saves_nothing(filled: Path, tmp_path: Path) -> None:
