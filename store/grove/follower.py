@@ -43,6 +43,7 @@ log = logging.getLogger("grovefs.store")
 FOLLOW_LOCK = f"{layout.PRIVATE}/grove.lock"
 POLL_S = 0.25
 RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
+ELSEWHERE_S = 15.0  # a process that has the lock for so long, longer than an attempt that fails, follows
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
 MAX_PAUSE_S = 0.4  # after a page that was the last one
 MAX_PAGE_S = 0.5  # a page and its pause; POLL_S and the next page are left of the second of rule 7
@@ -244,12 +245,16 @@ class LogFollower:
         os.close(self._wake_w)
 
     def _run(self) -> None:
+        mine_at = time.monotonic()
         while not self._is_stopping:
             with self._exclusive() as is_mine:
                 if is_mine:
                     self._follow()
+                    mine_at = time.monotonic()
                 else:
                     self._do_waiting()
+            if time.monotonic() - mine_at > ELSEWHERE_S:
+                self.problem = ""
             self._wait(None, RETRY_S)
 
     def _do_waiting(self) -> None:

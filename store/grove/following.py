@@ -25,6 +25,7 @@ def follow(core: Core, *, background: bool) -> LogFollower:
         follower.catch_up(CATCH_UP_S)
     except (StoreError, OSError) as error:
         log.info("opened without the newest changes of other hosts: %s", error)
+        follower.problem = str(error)
     if background:
         follower.start()
     return follower

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from store import Message, Session
+from store.errors import Unreachable
 from store.grove import follower, log_query, queries
 from store.grove.following import follow
+from tests.grove.groves import wait_until
 from tests.grove.homes import agreement_of, assert_same_and_clean, follower_of, texts, unfollowed_hosts
 
 
@@ -73,3 +77,34 @@ def test_the_pause_after_a_page_grows_with_its_cost_and_its_rows(
         left_s = follower.MAX_PAGE_S - 0.3
         limits = [follower.MAX_PAUSE_S, left_s, 0, follower.CATCHING_UP_S]
         assert waits == pytest.approx([0, 0, 0.02, 0.04, *limits])
+
+
+def test_a_process_forgets_its_problem_while_another_one_follows(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once: that one may only be trying."""
+    monkeypatch.setattr(follower, "RETRY_S", 0.05)
+    monkeypatch.setattr(follower, "ELSEWHERE_S", 1.0)
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        waiting = follower_of(a)
+        waiting.problem = "the database does not answer"
+        with (a.home / follower.FOLLOW_LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            began = time.monotonic()
+            waiting.start()
+            wait_until(lambda: not waiting.problem)
+            assert time.monotonic() - began > 1.0
+            waiting.stop()
+
+
+def test_opening_a_home_without_its_database_is_a_problem_at_once(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that asks right away must not hear that changes arrive."""
+
+    def fail(*args: Any) -> Any:
+        raise Unreachable("down")
+
+    with unfollowed_hosts(tmp_path, url, "a") as (a,):
+        monkeypatch.setattr(follower, "read_page", fail)
+        assert follow(a._core, background=False).problem == "down"

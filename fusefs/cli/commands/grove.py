@@ -188,12 +188,12 @@ def follow(home: Home, as_json: Json = False) -> None:
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         if not as_json:
             echo(f"following the grove in {home}; press Ctrl-C to stop")
-        told: str | None = None if as_json else ""
+        shown: str | None = None if as_json else ""
         while True:
             problem = store.grove.problem
-            if problem != told:
+            if problem != shown:
                 _print_following(home, problem, as_json=as_json)
-                told = problem
+                shown = problem
             time.sleep(_LOOK_S)
 
 
