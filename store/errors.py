@@ -21,6 +21,7 @@
     ├── Conflict              a newer version has been committed meanwhile
     │   ├── Gone              the file has been deleted or renamed meanwhile
     │   ├── MergeConflict     both sides changed the same thing: store/documents/merge.py
+    │   │   └── SidecarConflict  it would undo a change of runtime.json: store/sessions/merging.py
     │   └── Stale             another host committed first: store/commit/agreement.py
     ├── Unsure                the database did not answer: the change may or may not have been made
     ├── LocalOnly             other hosts of the grove could not follow this change

@@ -22,6 +22,7 @@ from store.disk.rejects import is_reject
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
+from store.sessions.merging import SidecarConflict
 
 
 class _Renaming(NamedTuple):
@@ -136,7 +137,11 @@ class DirectoryEntries:
             evidence.writer(process, target.path, before) if target.kind in CHECKED or target.is_session_log else None
         )
         renaming = _Renaming(source, target, node, caller, writer, replace)
-        result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
+        try:
+            result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
+        except SidecarConflict:
+            evidence.note_refused(process, target.path)
+            raise
         if result is not None:
             self._note_saved(process, target, result)
         if target.kind in MAY_BE_EMPTY:
@@ -219,6 +224,7 @@ class DirectoryEntries:
     ) -> list[Invalidation]:
         """The node gets its new name. With `is_moved` the new name has the bytes of the node's version."""
         if target.kind in CHECKED:
+            self.handles.note_saved(node, target.path)
             return self._replaced_by(node, parent, name)
         if source.kind is PathKind.DOCUMENT:  # the new name has a copy
             return self._left_behind(node, parent, name)
@@ -276,7 +282,11 @@ class DirectoryEntries:
         process, before = evidence.writer_of_file(self.names.stat(file.path), caller)
         writer = evidence.writer(process, document.path, before)
         exchange = partial(self.moves.exchange, first, second, self.files.on_conflict, writer)
-        result = await self.threads.run(exchange, second.location or first.location)
+        try:
+            result = await self.threads.run(exchange, second.location or first.location)
+        except SidecarConflict:
+            evidence.note_refused(process, document.path)
+            raise
         if result is not None:
             self._note_saved(process, document, result)
         notices: list[Invalidation] = []

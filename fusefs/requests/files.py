@@ -37,6 +37,7 @@ from store.disk.file import Stamp, is_same_content
 from store.errors import Conflict, Generated, InvalidContent, StoreError
 from store.history.authors import acting_as
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
+from store.sessions.merging import SidecarConflict
 
 WRITING = os.O_WRONLY | os.O_RDWR
 # Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of
@@ -148,7 +149,7 @@ class Files:
             buffer.pin()
             node.set_stat(buffer.info)
         evidence = self.evidence
-        if flags & os.O_ACCMODE == os.O_RDWR and buffer.path_info.kind in CHECKED:
+        if flags & os.O_ACCMODE == os.O_RDWR and not flags & os.O_TRUNC and buffer.path_info.kind in CHECKED:
             evidence.note_opened(process, buffer.path_info.path, buffer.base_stamp)
         buffer.process, buffer.opened_at = process, evidence.now
         buffer.writers += 1
@@ -321,6 +322,7 @@ class Files:
         if not buffer.written and self.writers.hidden.find(path, buffer.process.pid) is not None:
             return
         buffer.unlinked_first = self.writers.hidden.was_deleted(path, buffer.process.pid)
+        buffer.unlinked = self.writers.hidden.unlinked_version(path, buffer.process.pid)
         try:
             await self._run_commit(buffer)
             self.writers.remove_pending(node)
@@ -374,8 +376,10 @@ class Files:
         request = buffer.begin_commit(self.on_conflict, writer)
         try:
             result = await self.threads.run(partial(self.names.commit, request), is_change=True)
-        except (InvalidContent, Conflict):
+        except (InvalidContent, Conflict) as error:
             buffer.rejected()
+            if isinstance(error, SidecarConflict):
+                self.evidence.note_refused(process, path)
             raise
         except BaseException as error:
             buffer.failed(error)
@@ -479,6 +483,9 @@ class Files:
 
     async def resize(self, node: Node, size: int, number: int | None, process: Process) -> None:
         """Truncate. On a write buffer it takes effect at the flush; by path it commits at once."""
+        handle = self.handles.get(number) if number is not None else None
+        if isinstance(handle, FileHandle):
+            handle.require_unsaved()
         if node.buffer is not None:
             if size:
                 await self.copy_large(node.buffer)
@@ -486,7 +493,6 @@ class Files:
         elif node.is_version:
             await self._truncate_version(node, size, process)
         else:
-            handle = self.handles.get(number) if number is not None else None
             if isinstance(handle, FileHandle):
                 await self._truncate_plain(handle.place, handle.fd, size)
             else:

@@ -52,6 +52,8 @@ class _History:
 
     events: list[_Event] = field(default_factory=list)
     used: set[int] = field(default_factory=set)  # events that went into a save by a relative
+    is_refused: bool = False  # a save was refused, and nothing was read since
+    reread_ns: int = 0  # when it was first read after the last refusal: the reason names what others changed before
 
     def until(self, before: int) -> list[_Event]:
         """The last save up to an event number, and what was opened between that save and the number."""
@@ -123,6 +125,13 @@ class Evidence:
         seen_ns = time.time_ns() if at_ns is None else at_ns
         self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft, seen_ns))
 
+    def note_refused(self, process: Process, path: str) -> None:
+        """A save was refused. The reason names what others changed, so what is read from now on was made knowingly."""
+        known = self._known.get(process.key) if process.key is not None else None
+        history = known.documents.get(path) if known is not None else None
+        if history is not None:
+            history.is_refused = True
+
     def _use(self, process: Process, path: str, base: Stamp) -> None:
         """A version that relatives had went into a save: each save of it, and the last time the nearest one read it.
 
@@ -145,12 +154,13 @@ class Evidence:
         known = self._known.setdefault(process.key, _Known(process))
         known.used_at = time.monotonic()
         self._known.move_to_end(process.key)
-        events = known.documents.setdefault(path, _History()).events
+        history = known.documents.setdefault(path, _History())
+        events = history.events
         known.documents.move_to_end(path)
+        if history.is_refused:
+            history.is_refused, history.reread_ns = False, event.ns
         if event.is_save or not events or events[-1].stamp != event.stamp:
-            events.append(event)
-        elif not events[-1].is_save:  # opened again: once, with the later time
-            events[-1] = events[-1]._replace(ns=event.ns)
+            events.append(event)  # a version that is opened again counts from the first time on
         self._limit(known, events)
 
     def _limit(self, known: _Known, events: list[_Event]) -> None:
@@ -189,7 +199,7 @@ class Evidence:
             saved=save.stamp if save is not None else None,
             last_draft=save.draft if save is not None else None,
             is_truncated=is_truncated,
-            opened_ns=_last_opened_ns(events),
+            opened_ns=_first_opened_ns(events, history),
         )
 
     def _writer_by_relatives(self, process: Process, path: str, *, is_truncated: bool) -> Writer:
@@ -250,6 +260,17 @@ def _stamps(events: Iterable[_Event]) -> tuple[Stamp, ...]:
     return tuple(dict.fromkeys(event.stamp for event in events if event.stamp is not None))
 
 
+def _first_opened_ns(events: Sequence[_Event], history: _History | None) -> int:
+    """Since when a process has its text: since its last save, the first version it opened, or the last refusal.
+
+    Not since it opened a version last: vim reads the present one again, to copy it as a backup.
+    """
+    return max(min(event.ns for event in events), history.reread_ns if history is not None else 0)
+
+
 def _last_opened_ns(events: Sequence[_Event]) -> int:
-    """When a version was opened last; without any, the time of the save."""
+    """When relatives opened a version last; without any, the time of the save.
+
+    Not first: that may have been another command of the same shell.
+    """
     return max((event.ns for event in events if not event.is_save), default=events[0].ns if events else 0)

@@ -11,6 +11,7 @@ from fusefs.fast import FAST_HANDLE
 from fusefs.tree.fast_path import FastOpen, FastPath
 from fusefs.tree.nodes import Listing, Node, Nodes
 from fusefs.tree.processes import UNKNOWN, Process
+from store.errors import Conflict
 from store.path_kinds import PathInfo, PathKind
 
 
@@ -37,6 +38,7 @@ class FileHandle:
     end: int | None = None  # of a version: others may append to the same file
     is_closing: bool = False  # close(2) was called. It does not wait for the release
     log: PathInfo | None = None  # the log that it was opened as
+    saved_as: str = ""  # the document that the file was renamed onto, with the bytes it had then
 
     @property
     def place(self) -> PathInfo:
@@ -49,10 +51,16 @@ class FileHandle:
         return os.pread(self.fd, size if self.end is None else max(0, min(size, self.end - offset)), offset)
 
     def write(self, offset: int, data: bytes) -> int:
+        self.require_unsaved()
         self.has_written = self.is_unsynced = True
         self.node.note_written()
         # The kernel computes the offset of an append from its cached size, which may be outdated.
         return os.write(self.fd, data) if self.appends else os.pwrite(self.fd, data, offset)
+
+    def require_unsaved(self) -> None:
+        """Raise Conflict if nothing that is written here could reach the document that the file was renamed onto."""
+        if self.saved_as:
+            raise Conflict(f"{self.saved_as} has the bytes that the file had when it was renamed; open it again")
 
     def close(self) -> None:
         os.close(self.fd)
@@ -141,6 +149,12 @@ class Handles:
         """A version that the C extension opened. The extension closes it."""
         node, process = self._nodes.get(opened.node), self._fast.process_of(opened)
         return FileHandle(node, opened.fd, process=process, path=node.path, end=opened.size)
+
+    def note_saved(self, node: Node, path: str) -> None:
+        """A file was renamed onto a document: what its open descriptors write from now on would be lost."""
+        for handle in self._open.values():
+            if isinstance(handle, FileHandle) and handle.node is node:
+                handle.saved_as = path
 
     def find_file(self, node: Node) -> FileHandle | None:
         """An open descriptor of the node: the only access to a file whose name was removed."""

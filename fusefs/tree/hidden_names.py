@@ -113,6 +113,11 @@ class HiddenNames:
             return hidden.was_deleted
         return time.monotonic() - self._deleted.get(path, -1e9) <= self.hidden_s
 
+    def unlinked_version(self, path: str, viewer: int) -> Stamp | None:
+        """The version that was unlinked, if it is hidden from this process."""
+        hidden = self.find(path, viewer)
+        return hidden.stamp if hidden is not None and hidden.was_deleted else None
+
     # -- directories -------------------------------------------------------------------------------
 
     def rename(self, old: str, new: str, stat: Callable[[str], os.stat_result | None]) -> None:

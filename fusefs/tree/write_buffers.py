@@ -53,6 +53,7 @@ class WriteBuffer:
     written: bool = False  # since the last commit or truncation
     is_emptied: bool = False  # truncated to 0 bytes and not written since
     unlinked_first: bool = False  # its writer unlinked the document first
+    unlinked: Stamp | None = None  # the version that was unlinked, if that is known
     mode: int | None = None  # set through this node, for the next commit
     mtime_ns: int | None = None
     owner: tuple[int, int] | None = None
@@ -210,6 +211,7 @@ class WriteBuffer:
             self.base,
             on_conflict,
             unlinked_first=self.unlinked_first,
+            unlinked=self.unlinked,
             mode=self.mode,
             mtime_ns=self.mtime_ns,
             owner=self.owner,

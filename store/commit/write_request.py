@@ -74,6 +74,7 @@ class WriteRequest:
     appended: tuple[int, int] | None = None  # start and end
     replaces_own: bool = False  # the replaced version was committed by the same open file
     writer: Writer | None = None  # None: the API, or a mount that knows nothing of the process
+    unlinked: Stamp | None = None  # with `unlinked_first`: the version that was unlinked, if that is known
 
     def is_outdated(self, present: Stamp) -> bool:
         """Whether the writer is known to have started from an older version; False if any may be replaced."""
@@ -133,7 +134,7 @@ class PutResult(NamedTuple):
 
     is_changed: bool  # False: nothing had to be stored
     draft: int | None = None  # as in CommitResult
-    merged_info: os.stat_result | None = None  # of the file, if a merged text was stored instead of the typed one
+    info: os.stat_result | None = None  # of the file, before another writer could replace it; None: not looked at
     base: Stamp | None = None  # of the version that the text was edited from, if that was found
     at_ns: int | None = None  # as in CommitResult
 

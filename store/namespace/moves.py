@@ -189,7 +189,8 @@ class Moves:
             self._reject_stale(request, data)
         mode, mtime_ns = info.st_mode & 0o7777, info.st_mtime_ns
         write = WriteRequest(target, data, base, on_conflict, request.unlinked_first, mode, mtime_ns)
-        result = self.names.commit(replace(write, writer=request.writer))
+        unlinked = request.removed if request.unlinked_first else None
+        result = self.names.commit(replace(write, writer=request.writer, unlinked=unlinked))
         if not result.is_changed and result.draft is None and request.has_set_times:
             self.names.set_attributes(target, mode=mode, times_ns=(info.st_atime_ns, mtime_ns))
         return result

@@ -188,7 +188,7 @@ class Namespace:
         elif target.kind is PathKind.STATE_TEXT:  # the same text, but mode and time are as on any filesystem
             self._set_known_attributes(request)
         is_in_place = result.is_changed and self._is_in_place(request)
-        info = result.merged_info or self._stat_committed(request, is_in_place=is_in_place)
+        info = result.info or self._stat_committed(request, is_in_place=is_in_place)
         return CommitResult(result.is_changed, info, result.draft, result.base, is_in_place, result.at_ns)
 
     def _keep_rejected(

@@ -27,7 +27,8 @@ from store.documents.json_splice import same
 from store.documents.merge import UPDATED_AT, Merge, MergeConflict, merge_documents, merge_objects
 from store.documents.sidecar import AUTHORITY, apply_changes_to_sidecar
 from store.errors import Conflict, InvalidContent, StoreError
-from store.history.versions import lineage_path
+from store.history.texts import said_ns_of
+from store.history.versions import SavedVersion, lineage_path
 from store.model.timestamp import Timestamp
 from store.path_kinds import PathKind
 from store.sessions.base_of_save import Candidate, Decision, decide
@@ -36,6 +37,10 @@ from store.sessions.save_candidates import CandidateSearch, had_only, text_of
 log = logging.getLogger("grovefs.store")
 
 DRAFT_NOT_KEPT = -1  # in place of a draft's key: it matches no draft, so the next save is not guessed
+
+
+class SidecarConflict(MergeConflict):
+    """A save of session.json would undo a change that others made in runtime.json alone."""
 
 
 class Resolution(NamedTuple):
@@ -94,7 +99,7 @@ class Merging:
             return resolution._replace(base=_base_of(decision, current))
 
     def check_sidecar(self, request: WriteRequest, old: dict[str, Any], new: dict[str, Any], side: File) -> None:
-        """Raise MergeConflict if a change of session.json would undo one made in runtime.json alone meanwhile.
+        """Raise SidecarConflict if a change of session.json would undo one made in runtime.json alone meanwhile.
 
         What changes between `old` and `new` is applied to the sidecar. Its writer has not seen what
         others changed there since it opened session.json.
@@ -102,7 +107,7 @@ class Merging:
         if AUTHORITY in old or AUTHORITY in new:
             return
         with _refusing(request):
-            raw = request.base_sidecar or self._sidecar_at_open(request, side)
+            raw = request.base_sidecar or self._sidecar_at_open(request, side) or self._sidecar_of_base(request, side)
             if raw is None or raw == side.data:
                 return
             try:
@@ -110,18 +115,36 @@ class Merging:
                 ours = json_text.parse(apply_changes_to_sidecar(raw, old, new), layout.RUNTIME)
             except InvalidContent:
                 return  # an unreadable sidecar stays, for `check` to report
-            merge_documents(base, ours, theirs, f"{request.target.path}: also in {layout.RUNTIME}")
+            name = f"{request.target.path}: also in {layout.RUNTIME}"
+            try:
+                merge_documents(base, ours, theirs, name)
+            except MergeConflict as error:
+                raise SidecarConflict(name, error.clashes) from None
 
     def _sidecar_at_open(self, request: WriteRequest, side: File) -> bytes | None:
         """runtime.json as it was when the writer opened session.json; None if unchanged or not known."""
         opened_ns = request.writer.opened_ns if request.writer is not None else 0
-        if not opened_ns or side.stamp.mtime_ns + RACY_NS < opened_ns:  # file times are some milliseconds behind
+        # A rename onto it, or another host, may have given it an older mtime. File times are some milliseconds behind.
+        if not opened_ns or max(side.stamp.mtime_ns, side.stamp.ctime_ns) + RACY_NS < opened_ns:
             return None
         history, path = self.core.history, request.target.path
         # If a program saves again and again, its own last save was the last change of the sidecar.
         if history.is_unchanged_since(path, layout.RUNTIME, side.stamp, opened_ns):
             return None
         then = history.at(path, opened_ns)
+        return history.read_document(then, is_side=True) if then is not None else None
+
+    def _sidecar_of_base(self, request: WriteRequest, side: File) -> bytes | None:
+        """runtime.json next to the version of session.json that a caller of the API names; None if not known."""
+        if request.writer is not None:
+            return None
+        history, path, base = self.core.history, request.target.path, request.base
+        then: SavedVersion | None = None
+        if base is not None and base.side is not None and base.side != side.stamp:
+            then = history.with_stamp(path, layout.RUNTIME, base.side)
+        elif base is None and request.base_text is not None:  # the first version with this text
+            versions = history.with_updated_at(path, layout.SESSION, said_ns_of(request.base_text) or 0)
+            then = next((v for v in versions if history.read_document(v) == request.base_text), None)
         return history.read_document(then, is_side=True) if then is not None else None
 
     def _applied(self, decision: Decision, request: WriteRequest, typed: bytes) -> Resolution:

@@ -92,8 +92,8 @@ class PutOperation:
         secrets.reject_api_keys(raw, document.data, path)
         with self.core.locked(location):
             result = self._put_locked(request, document)
-            # With the lock still held: a commit that another writer makes after this one is later.
-            return result._replace(at_ns=time.time_ns())
+            # With the lock still held: what another writer commits after this is later, and another file.
+            return result._replace(at_ns=time.time_ns(), info=self.core.disk.stat(path))
 
     def _put_locked(self, request: WriteRequest, document: Document) -> PutResult:
         location, name = request.target.location, request.target.name
@@ -110,6 +110,8 @@ class PutOperation:
         if self._can_merge(request, committed):
             return self._put_merged(request, committed, identified)
         self._reject(request, committed, identified)
+        if request.on_conflict != "overwrite" and self.core.history.is_on:
+            self._check_sidecar(request, committed, identified)
         self._commit(request, committed, identified)
         return PutResult(True)
 
@@ -144,8 +146,7 @@ class PutOperation:
         secrets.reject_api_keys(merged.raw, merged.data, path)
         self._check_sidecar(request, committed, merged)
         self._commit(replace(request, content=merged.raw, mtime_ns=None), committed, merged)
-        draft = self.merging.keep_draft(request, typed.raw)
-        return PutResult(True, draft, self.core.disk.stat(path), resolution.base)
+        return PutResult(True, self.merging.keep_draft(request, typed.raw), base=resolution.base)
 
     def _check_sidecar(self, request: WriteRequest, committed: _Committed, new: Document) -> None:
         """A change of session.json is applied to the sidecar, and must not undo what others changed there."""

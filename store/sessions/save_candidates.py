@@ -61,7 +61,7 @@ class CandidateSearch:
             is_incomplete=self.is_incomplete,
             pinned=pinned,
             own_last=self._own_last(writer, opened),
-            unlinked_first=request.unlinked_first,
+            unlinked_first=request.unlinked_first and request.unlinked in (None, self.current.stamp),
         )
 
     # -- versions ----------------------------------------------------------------------------------

@@ -159,8 +159,12 @@ class State:
             can_merge = request.on_conflict == "merge" and Merging(self.core).is_possible(request)
             current = self._read(place.path) if can_merge and place.kind is PathKind.STATE_JSON else None
             if current is not None and current.data != raw:
-                return self._put_merged(request, raw, current)
-            return PutResult(self._put_file(request, raw))
+                result = self._put_merged(request, raw, current)
+            else:
+                result = PutResult(self._put_file(request, raw))
+            if place.kind is PathKind.STATE_TEXT:
+                return result  # its mode and time may be set after this, see Namespace.commit
+            return result._replace(info=self.core.disk.stat(place.path))
 
     def _put_merged(self, request: WriteRequest, raw: bytes, present: File) -> PutResult:
         """Commit the typed text, or the text that a merge makes of it."""
@@ -172,8 +176,7 @@ class State:
         if not resolution.is_merged:
             return PutResult(self._put_file(checked, raw), base=resolution.base)
         self._put_file(replace(checked, content=resolution.raw, mtime_ns=None), resolution.raw)
-        draft = merging.keep_draft(request, raw)
-        return PutResult(True, draft, self.core.disk.stat(request.target.path), resolution.base)
+        return PutResult(True, merging.keep_draft(request, raw), base=resolution.base)
 
     def _put_file(self, request: WriteRequest, raw: bytes) -> bool:
         location, path = request.target.location, request.target.path

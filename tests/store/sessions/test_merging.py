@@ -165,6 +165,27 @@ def test_a_change_of_the_sidecar_since_the_text_was_read_is_not_undone(filled: S
     assert title(filled) == "Theirs"
 
 
+@pytest.mark.parametrize("base", ["version", "version, merged", "text, merged"])
+def test_put_of_an_older_version_does_not_undo_a_change_of_the_sidecar(filled: Store, base: str) -> None:
+    """By the API, with the version or the text that the caller had."""
+    version, text = filled.version("s1"), filled.get_document("s1", layout.SESSION)
+    assert text is not None
+    agent = filled.load_runtime("s1")
+    assert agent is not None
+    agent.title = "Theirs"
+    filled.save_runtime(agent)
+    mine = text.replace(b"Before", b"Mine")
+    with pytest.raises(MergeConflict, match="title: changed by both sides"):
+        filled.put_document(
+            "s1",
+            layout.SESSION,
+            mine,
+            base=text if base.startswith("text") else version,
+            on_conflict="merge" if "merged" in base else "reject",
+        )
+    assert title(filled) == "Theirs"
+
+
 def test_a_program_that_saves_again_and_again_rebuilds_no_older_text(
     filled: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
