@@ -67,6 +67,33 @@ def session(mounted: Mount) -> Path:
     return mounted.sessions / "root/session.json"
 
 
+@pytest.mark.parametrize("options", ["", '--cmd "set backupcopy=yes"'])
+def test_vim_does_not_undo_a_title_that_an_agent_changed_in_the_sidecar(
+    mounted: Mount, place: Path, options: str
+) -> None:
+    """session.json stays the same, so vim does not ask; with backupcopy=yes it reads it again before it writes."""
+    session = mounted.sessions / "root"
+    with (
+        mounted.store() as store,
+        terminal(f"vim -N -u NONE -i NONE -n {options} session.json", session, place) as vim,
+    ):
+        vim.wait_for('"The root"')
+        agent = store.load_runtime("root")
+        assert agent is not None
+        agent.title = "By the agent"
+        store.save_runtime(agent)
+        vim.type(':%s/"title": "[^"]*"/"title": "By vim"/', "Enter", ":w", "Enter")
+        assert vim.wait_for("E949", "E512", "E667", "written") != "written", vim.screen()
+        assert title_of(mounted) == "By the agent"
+        reason = (session / "session.json.error").read_text()
+        assert "also in runtime.json: title: changed by both sides" in reason
+        assert all(title in reason for title in ("The root", "By the agent", "By vim"))
+        vim.type("Enter", ":e!", "Enter", ':%s/"title": "[^"]*"/"title": "After all"/', "Enter", ":w", "Enter")
+        vim.wait_for("written")
+        wait_until(lambda: title_of(mounted) == "After all")
+        vim.type(":q!", "Enter")
+
+
 @pytest.mark.parametrize("options", ["", "--cmd 'set backupcopy=yes'", "--cmd 'set nowritebackup'"])
 def test_vim_does_not_take_a_new_version_for_another_file(
     mounted: Mount, session: Path, place: Path, options: str
