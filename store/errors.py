@@ -19,9 +19,9 @@
     │   ├── Unreachable       the database of the grove does not answer
     │   └── LostHistory       the database of the grove lost commits: store/grove/applying.py
     ├── Conflict              a newer version has been committed meanwhile
-    │   ├── Gone              the file has been deleted or renamed meanwhile
+    │   ├── FileGone          the file has been deleted or renamed meanwhile
     │   ├── MergeConflict     both sides changed the same thing: store/documents/merge.py
-    │   │   └── SidecarConflict  it would undo a change of runtime.json: store/sessions/merging.py
+    │   │   └── SidecarConflict  it would undo a change of runtime.json: store/documents/merge.py
     │   └── Stale             another host committed first: store/commit/agreement.py
     ├── Unsure                the database did not answer: the change may or may not have been made
     ├── LocalOnly             other hosts of the grove could not follow this change
@@ -170,7 +170,7 @@ class Conflict(StoreError):
     pass
 
 
-class Gone(Conflict):
+class FileGone(Conflict):
     """The file to save was deleted, or renamed, since the writer opened it. Nothing was stored."""
 
 

@@ -3,7 +3,7 @@
 from store.backend import Backend
 from store.check.finding import Finding, Report
 from store.check.health import Health
-from store.documents.merge import MergeConflict
+from store.documents.merge import MergeConflict, SidecarConflict
 from store.errors import (
     AlreadyExists,
     Ambiguous,
@@ -119,6 +119,7 @@ __all__ = [
     "SeenIds",
     "Session",
     "SessionSummary",
+    "SidecarConflict",
     "Snapshot",
     "State",
     "StepRange",

@@ -9,7 +9,7 @@ _NAMES = {
     "backend": ["Backend"],
     "check.finding": ["Finding", "Report"],
     "check.health": ["Health"],
-    "documents.merge": ["MergeConflict"],
+    "documents.merge": ["MergeConflict", "SidecarConflict"],
     "errors": [
         "AlreadyExists",
         "Ambiguous",

@@ -15,14 +15,13 @@ from fusefs.requests.files import Files, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.processes import Process
-from store import layout
+from store import SidecarConflict, layout
 from store.commit.write_request import CommitResult, Writer
 from store.disk.file import Stamp, is_same_content
 from store.disk.rejects import is_reject
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
-from store.sessions.merging import SidecarConflict
 
 
 class _Renaming(NamedTuple):

@@ -31,13 +31,12 @@ from fusefs.tree.tree import Tree
 from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
 from fusefs.views.base import VirtualFile
-from store import layout
+from store import SidecarConflict, layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, is_same_content
 from store.errors import Conflict, Generated, InvalidContent, StoreError
 from store.history.authors import acting_as
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
-from store.sessions.merging import SidecarConflict
 
 WRITING = os.O_WRONLY | os.O_RDWR
 # Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of

@@ -15,7 +15,7 @@ from store.disk.disk import Disk
 from store.disk.file import File, NewFile, Stamp, Temp, is_same_content
 from store.disk.file_io import iter_chunks
 from store.documents import json_text
-from store.errors import Conflict, Gone
+from store.errors import Conflict, FileGone
 from store.history.authors import Author
 from store.index.catalog import Version
 from store.path_kinds import PathInfo
@@ -118,7 +118,7 @@ class WriteRequest:
 
 def stale_error(path: str, *, is_gone: bool = False) -> Conflict:
     if is_gone:
-        return Gone(f"{path} was deleted or renamed since this copy was opened")
+        return FileGone(f"{path} was deleted or renamed since this copy was opened")
     return Conflict(f"{path} was changed by another writer since this copy was opened; the newer version is kept")
 
 

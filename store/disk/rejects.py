@@ -19,7 +19,7 @@ import orjson
 from store import layout
 from store.disk.disk import Disk
 from store.disk.file import NewFile
-from store.errors import Conflict, Gone, InvalidContent, StoreError, Unsure
+from store.errors import Conflict, FileGone, InvalidContent, StoreError, Unsure
 from store.layout import Location
 from store.model.timestamp import Timestamp
 
@@ -246,14 +246,14 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
     outcome = f"was rejected; {state}"
     if isinstance(error, Unsure):
         outcome = "may or may not have been stored"
-    if isinstance(error, Gone):
+    if isinstance(error, FileGone):
         outcome = "was rejected; nothing was stored"
     lines = [f"{_path(where)}/{name} {outcome}.", "", *_reasons(error), ""]
     if isinstance(error, InvalidContent):
         lines += excerpt(raw, error)
     if isinstance(error, MergeConflict):
         lines += ["You and another writer changed the same thing:", "", *error.explain(), ""]
-    if isinstance(error, Gone):
+    if isinstance(error, FileGone):
         lines += [
             "If it was deleted, `grovefs trash` lists it and `grovefs undelete` restores it.",
             "Then, or under its new name, repeat your change.",

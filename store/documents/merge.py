@@ -66,6 +66,10 @@ class MergeConflict(Conflict):
         return lines
 
 
+class SidecarConflict(MergeConflict):
+    """A save of session.json would undo a change that others made in runtime.json alone."""
+
+
 def _shown(value: Any) -> str:
     if value is ABSENT:
         return "(absent)"

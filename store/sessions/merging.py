@@ -24,7 +24,7 @@ from store.disk.file import RACY_NS, File, Stamp
 from store.documents import json_text
 from store.documents.document import Document
 from store.documents.json_splice import same
-from store.documents.merge import UPDATED_AT, Merge, MergeConflict, merge_documents, merge_objects
+from store.documents.merge import UPDATED_AT, Merge, MergeConflict, SidecarConflict, merge_documents, merge_objects
 from store.documents.sidecar import AUTHORITY, apply_changes_to_sidecar
 from store.errors import Conflict, InvalidContent, StoreError
 from store.history.texts import said_ns_of
@@ -37,10 +37,6 @@ from store.sessions.save_candidates import CandidateSearch, had_only, text_of
 log = logging.getLogger("grovefs.store")
 
 DRAFT_NOT_KEPT = -1  # in place of a draft's key: it matches no draft, so the next save is not guessed
-
-
-class SidecarConflict(MergeConflict):
-    """A save of session.json would undo a change that others made in runtime.json alone."""
 
 
 class Resolution(NamedTuple):

@@ -27,7 +27,7 @@ from store import Conflict, InvalidContent, InvalidName, Location, MergeConflict
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
-from store.errors import Gone
+from store.errors import FileGone
 from store.path_kinds import classify_path
 
 CONFLICT = re.compile("newer version|since this copy was opened")  # in the reason of every conflict
@@ -149,7 +149,7 @@ class _EditDraft:
                 is_changed = self._save(raw)
             except (StoreError, OSError) as error:
                 self._explain(raw, error)
-                has_newer = isinstance(error, Conflict) and not isinstance(error, Gone)
+                has_newer = isinstance(error, Conflict) and not isinstance(error, FileGone)
             else:
                 self._keep_replaced()
                 self.discard()
@@ -183,7 +183,9 @@ class _EditDraft:
         place = classify_path(self.location.path(self.name))
         with open_store(self.home) as store:
             if store.get_document(self.location, self.name) is None:
-                raise Gone(f"session {self.location} was deleted or renamed meanwhile; `grovefs trash` lists deletions")
+                raise FileGone(
+                    f"session {self.location} was deleted or renamed meanwhile; `grovefs trash` lists deletions"
+                )
             request = WriteRequest(place, raw, on_conflict="merge", base_text=self.base, base_sidecar=self.base_sidecar)
             result = store.names.commit(request)
             if result.is_changed and store.get_document(self.location, self.name) != raw:
@@ -191,7 +193,7 @@ class _EditDraft:
         return result.is_changed
 
     def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
-        state = "nothing was stored" if isinstance(error, Gone) else "the previous version is unchanged"
+        state = "nothing was stored" if isinstance(error, FileGone) else "the previous version is unchanged"
         echo(f"{self.location.path(self.name)} was rejected; {state}.\n", err=True)
         echo(f"  {error}\n", err=True)
         lines = excerpt(raw, error) if isinstance(error, InvalidContent) else []

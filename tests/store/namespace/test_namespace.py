@@ -25,7 +25,7 @@ from store import (
 from store.commit.core import Core
 from store.commit.write_request import WriteRequest
 from store.disk.file import Stamp
-from store.errors import BambooAtWork, Busy, Gone, MustBeCopied, StoreError
+from store.errors import BambooAtWork, Busy, FileGone, MustBeCopied, StoreError
 from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
 from store.path_kinds import PathInfo, PathKind, classify_path
@@ -186,7 +186,7 @@ def test_save_of_a_deleted_file_says_that_it_was_deleted(store: Store, names: Na
     base, raw = names.version(place), names.read(place)
     assert raw is not None
     store.delete("s1")
-    with pytest.raises(Gone, match="was deleted or renamed since this copy was opened"):
+    with pytest.raises(FileGone, match="was deleted or renamed since this copy was opened"):
         names.commit(WriteRequest(place, raw + b" ", base=base))
     assert names.stat("sessions/s1") is None
     reason = (store.home / (names.rejects.path(place.directory, f"{place.name}.error") or "")).read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from store import Store
 from store.commit.write_request import WriteRequest
-from store.errors import Gone
+from store.errors import FileGone
 from store.path_kinds import classify_path
 from tests.builders import files_below, make_session
 from tests.fusefs.cli.commands.test_modify import load, run
@@ -268,7 +268,7 @@ def test_text_rejected_since_its_session_was_deleted_can_be_saved_once_it_is_bac
         base, raw = store.names.version(place), store.names.read(place)
         assert raw is not None
         store.delete("one")
-        with pytest.raises(Gone):
+        with pytest.raises(FileGone):
             store.names.commit(WriteRequest(place, raw.replace(b"Before", b"Mine"), base=base))
         store.trash.undelete(store.trash.deleted()[0].name)
     result = Editor(tmp_path, "").edit(filled, "one", "--rejected", answers="y\n")
