@@ -199,7 +199,9 @@ class Evidence:
             saved=save.stamp if save is not None else None,
             last_draft=save.draft if save is not None else None,
             is_truncated=is_truncated,
-            opened_ns=_first_opened_ns(events, history),
+            opened_ns=min(event.ns for event in events),
+            opened_times=_first_times(events),
+            reread_ns=history.reread_ns if history is not None else 0,
         )
 
     def _writer_by_relatives(self, process: Process, path: str, *, is_truncated: bool) -> Writer:
@@ -260,12 +262,16 @@ def _stamps(events: Iterable[_Event]) -> tuple[Stamp, ...]:
     return tuple(dict.fromkeys(event.stamp for event in events if event.stamp is not None))
 
 
-def _first_opened_ns(events: Sequence[_Event], history: _History | None) -> int:
-    """Since when a process has its text: since its last save, the first version it opened, or the last refusal.
+def _first_times(events: Iterable[_Event]) -> tuple[int, ...]:
+    """When each of these versions was first opened or saved, as `_stamps` orders them.
 
-    Not since it opened a version last: vim reads the present one again, to copy it as a backup.
+    Not when it was opened last: vim reads the present one again, to copy it as a backup.
     """
-    return max(min(event.ns for event in events), history.reread_ns if history is not None else 0)
+    times: dict[Stamp, int] = {}
+    for event in events:
+        if event.stamp is not None:
+            times.setdefault(event.stamp, event.ns)
+    return tuple(times.values())
 
 
 def _last_opened_ns(events: Sequence[_Event]) -> int:

@@ -42,7 +42,14 @@ class Writer:
     relatives: tuple[Stamp, ...] = ()
     near_relatives: tuple[Stamp, ...] = ()  # those that the nearest of them read: commands of the same pipeline
     saved_by_relatives: tuple[Stamp, ...] = ()  # they knew these, but it does not tell what this text was made from
-    opened_ns: int = 0  # when it, or a relative, opened the document last; 0 if that is not known
+    opened_ns: int = 0  # when it opened the first of `opened`, or a relative the last version; 0 if that is not known
+    opened_times: tuple[int, ...] = ()  # when it opened or saved each of `opened` first
+    reread_ns: int = 0  # when it read the document again after a refusal that named what others changed
+
+    def text_ns(self, base: Stamp | None) -> int:
+        """Since when it has had the text that it edited: a version of `opened`, if that is known. 0 if not known."""
+        times: dict[Stamp | None, int] = dict(zip(self.opened, self.opened_times, strict=False))
+        return max(times.get(base, self.opened_ns), self.reread_ns)
 
     def is_outdated(self, present: Stamp) -> bool:
         """Whether it, or relatives, had versions of the file, and not the present one."""

@@ -94,16 +94,22 @@ class Merging:
                 resolution = self._applied(decision, request, raw)
             return resolution._replace(base=_base_of(decision, current))
 
-    def check_sidecar(self, request: WriteRequest, old: dict[str, Any], new: dict[str, Any], side: File) -> None:
+    def check_sidecar(
+        self, request: WriteRequest, old: dict[str, Any], new: dict[str, Any], side: File, edited: Stamp | None
+    ) -> None:
         """Raise SidecarConflict if a change of session.json would undo one made in runtime.json alone meanwhile.
 
-        What changes between `old` and `new` is applied to the sidecar. Its writer has not seen what
-        others changed there since it opened session.json.
+        What changes between `old` and `new` is applied to the sidecar. Its writer has not seen what others changed
+        there since it opened `edited`, the version of session.json that it started from, if that is known.
         """
         if AUTHORITY in old or AUTHORITY in new:
             return
         with _refusing(request):
-            raw = request.base_sidecar or self._sidecar_at_open(request, side) or self._sidecar_of_base(request, side)
+            raw = (
+                request.base_sidecar
+                or self._sidecar_at_open(request, side, edited)
+                or self._sidecar_of_base(request, side)
+            )
             if raw is None or raw == side.data:
                 return
             try:
@@ -117,9 +123,9 @@ class Merging:
             except MergeConflict as error:
                 raise SidecarConflict(name, error.clashes) from None
 
-    def _sidecar_at_open(self, request: WriteRequest, side: File) -> bytes | None:
+    def _sidecar_at_open(self, request: WriteRequest, side: File, edited: Stamp | None) -> bytes | None:
         """runtime.json as it was when the writer opened session.json; None if unchanged or not known."""
-        opened_ns = request.writer.opened_ns if request.writer is not None else 0
+        opened_ns = request.writer.text_ns(edited) if request.writer is not None else 0
         # A rename onto it, or another host, may have given it an older mtime. File times are some milliseconds behind.
         if not opened_ns or max(side.stamp.mtime_ns, side.stamp.ctime_ns) + RACY_NS < opened_ns:
             return None

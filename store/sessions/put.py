@@ -20,6 +20,7 @@ from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
 from store.commit.write_request import OnConflict, PutResult, WriteRequest, stale_error
+from store.disk.file import Stamp
 from store.documents import json_text, secrets, sidecar
 from store.documents.document import (
     Document,
@@ -111,7 +112,7 @@ class PutOperation:
             return self._put_merged(request, committed, identified)
         self._reject(request, committed, identified)
         if request.on_conflict != "overwrite" and self.core.history.is_on:
-            self._check_sidecar(request, committed, identified)
+            self._check_sidecar(request, committed, identified, committed.pair.version.main)
         self._commit(request, committed, identified)
         return PutResult(True)
 
@@ -139,20 +140,20 @@ class PutOperation:
         if resolution.raw is None:
             return PutResult(False, self.merging.keep_draft(request, typed.raw))
         if not resolution.is_merged:
-            self._check_sidecar(request, committed, typed)
+            self._check_sidecar(request, committed, typed, resolution.base)
             self._commit(request, committed, typed)
             return PutResult(True, base=resolution.base)
         merged = parse_to_index(resolution.raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(merged.raw, merged.data, path)
-        self._check_sidecar(request, committed, merged)
+        self._check_sidecar(request, committed, merged, resolution.base)
         self._commit(replace(request, content=merged.raw, mtime_ns=None), committed, merged)
         return PutResult(True, self.merging.keep_draft(request, typed.raw), base=resolution.base)
 
-    def _check_sidecar(self, request: WriteRequest, committed: _Committed, new: Document) -> None:
+    def _check_sidecar(self, request: WriteRequest, committed: _Committed, new: Document, base: Stamp | None) -> None:
         """A change of session.json is applied to the sidecar, and must not undo what others changed there."""
         old, side = committed.main, committed.pair.side
         if request.target.name == layout.SESSION and old is not None and side is not None:
-            self.merging.check_sidecar(request, old, new.data, side)
+            self.merging.check_sidecar(request, old, new.data, side, base)
 
     def _reject(self, request: WriteRequest, committed: _Committed, document: Document) -> None:
         """Without merging: reject what is not based on the current version, or is older."""

@@ -331,7 +331,7 @@ def test_tree_removed_with_rm_r_can_be_restored(mounted: Mount) -> None:
     assert not root.exists()
     result = grovefs("undelete", "--home", mounted.home, "root")
     assert (result.returncode, result.stderr) == (0, "")
-    assert "(2 files)" in result.stdout
+    assert "with 2 files" in result.stdout
     wait_until(lambda: all(path.exists() for path in before))
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 

@@ -692,16 +692,15 @@ def test_document_moved_onto_another_session_is_rejected(bench: Bench) -> None:
 
 
 def test_writes_after_the_rename_do_not_change_the_document(bench: Bench) -> None:
-    """A descriptor of the temporary file that stays open after the rename writes to an unnamed file."""
+    """A descriptor of the temporary file stays open after the rename. What it writes would be lost, so it fails."""
     text = bench.text_with('"Renamed while open"')
-    with (bench.dir / "t").open("w") as file:
-        file.write(text)
-        file.flush()
+    with (bench.dir / "t").open("wb", buffering=0) as file:
+        file.write(text.encode())
         (bench.dir / "t").rename(bench.path)
         assert bench.path.read_text() == text
         file.seek(0)
-        file.write("garbage")
-        file.flush()
+        with pytest.raises(OSError, match="Stale file handle"):
+            file.write(b"garbage")
         assert bench.path.read_text() == text
     bench.check_saved("Renamed while open")
 

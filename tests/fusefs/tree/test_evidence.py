@@ -60,20 +60,24 @@ def test_own_save_replaces_what_was_opened_before(known: Evidence) -> None:
     assert (writer.opened, writer.saved, writer.last_draft) == ((), None, 77)
 
 
-def test_a_text_is_as_old_as_the_first_version_since_the_last_save_or_refusal(known: Evidence) -> None:
+def test_a_text_is_as_old_as_the_first_opening_of_its_version_or_the_last_refusal(known: Evidence) -> None:
     """Not as the last one: an editor reads the present version again, to copy it as a backup."""
-    known.note_opened(VIM, PATH, stamp(1), 100)
-    known.note_opened(VIM, PATH, stamp(1), 200)
-    known.note_opened(VIM, PATH, stamp(2), 300)
-    assert known.writer(VIM, PATH, known.now).opened_ns == 100
+
+    def times(*bases: Stamp | None) -> list[int]:
+        return [known.writer(VIM, PATH, known.now).text_ns(base) for base in bases]
+
+    for number, ns in ((1, 100), (1, 200), (2, 300), (2, 350)):
+        known.note_opened(VIM, PATH, stamp(number), ns)
+    assert times(stamp(1), stamp(2), stamp(3), None) == [100, 300, 100, 100]
     known.note_refused(VIM, PATH)
-    assert known.writer(VIM, PATH, known.now).opened_ns == 100
+    assert times(stamp(1), stamp(2)) == [100, 300]
     known.note_opened(VIM, PATH, stamp(2), 400)
     known.note_opened(VIM, PATH, stamp(2), 500)
-    assert known.writer(VIM, PATH, known.now).opened_ns == 400
+    assert times(stamp(1), stamp(2)) == [400, 400]
     known.note_saved(VIM, PATH, stamp(3), None, at_ns=600)
     known.note_opened(VIM, PATH, stamp(3), 700)
-    assert known.writer(VIM, PATH, known.now).opened_ns == 600
+    known.note_opened(VIM, PATH, stamp(4), 800)
+    assert times(stamp(3), stamp(4), None) == [600, 800, 600]
 
 
 def test_events_after_the_handle_was_opened_do_not_count(known: Evidence) -> None:
