@@ -129,11 +129,11 @@ class KernelListings:
         outdated, self._outdated = self._outdated, {}
         return [Invalidation(inode, pages=True) for inode in outdated]
 
-    async def rename_failed(self, *directories: Node) -> None:
-        """A failed rename may have added a rejected text and its reason to a directory; the kernel does not know.
+    async def held_directories_changed(self, *directories: Node) -> None:
+        """A rename or rmdir failed. Directories that the kernel holds for it may list other names; it does not know.
 
-        To that of the target, or of the source: its open file is committed first, and an exchange may have the
-        document there.
+        A failed rename may add a rejected text and its reason: to the directory of the target, or of the source, whose
+        open file is committed first, and which may have the document of an exchange.
         """
         for directory in set(directories):
             directory.invalidate_listing()

@@ -351,7 +351,13 @@ class Operations(pyfuse3.Operations):
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, text = self.entries.writable_parent(parent_inode, name)
         with self._acting(ctx) as caller:
-            await self.entries.remove_dir(parent, text, caller)
+            directory = parent.children.get(text)
+            try:
+                await self.entries.remove_dir(parent, text, caller)
+            except StoreError:
+                if directory is not None:  # a document that was hidden may be shown again
+                    await self.listings.held_directories_changed(directory)
+                raise
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, text = self.entries.writable_parent(parent_inode, name)
@@ -383,7 +389,7 @@ class Operations(pyfuse3.Operations):
                 else:
                     await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
             except StoreError:
-                await self.listings.rename_failed(source[0], target[0])
+                await self.listings.held_directories_changed(source[0], target[0])
                 raise
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
