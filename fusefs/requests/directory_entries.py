@@ -139,7 +139,7 @@ class DirectoryEntries:
         try:
             result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
         except SidecarConflict:
-            evidence.note_refused(process, target.path)
+            self.files.evidence.note_refused(process, target.path)  # with what was opened until now
             raise
         if result is not None:
             self._note_saved(process, target, result)
@@ -223,7 +223,7 @@ class DirectoryEntries:
     ) -> list[Invalidation]:
         """The node gets its new name. With `is_moved` the new name has the bytes of the node's version."""
         if target.kind in CHECKED:
-            self.handles.note_saved(node, target.path)
+            self.handles.refuse_writes(node, target.path)
             return self._replaced_by(node, parent, name)
         if source.kind is PathKind.DOCUMENT:  # the new name has a copy
             return self._left_behind(node, parent, name)
@@ -277,6 +277,7 @@ class DirectoryEntries:
         if any(self.writers.hidden.find(p.path, caller.pid) is not None for p in (first, second)):
             raise NotFound(f"{first.path} or {second.path} does not exist")
         document, file = (first, second) if first.kind in CHECKED else (second, first)
+        file_node = (b.children if document is first else a.children).get(b_name if document is first else a_name)
         evidence = self.files.evidence
         process, before = evidence.writer_of_file(self.names.stat(file.path), caller)
         writer = evidence.writer(process, document.path, before)
@@ -284,10 +285,12 @@ class DirectoryEntries:
         try:
             result = await self.threads.run(exchange, second.location or first.location)
         except SidecarConflict:
-            evidence.note_refused(process, document.path)
+            self.files.evidence.note_refused(process, document.path)
             raise
         if result is not None:
             self._note_saved(process, document, result)
+            if file_node is not None:
+                self.handles.refuse_writes(file_node, document.path)
         notices: list[Invalidation] = []
         for (parent, name), place in ((one, first), (other, second)):
             self._detach(parent, name)

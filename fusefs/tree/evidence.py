@@ -52,8 +52,8 @@ class _History:
 
     events: list[_Event] = field(default_factory=list)
     used: set[int] = field(default_factory=set)  # events that went into a save by a relative
-    is_refused: bool = False  # a save was refused, and nothing was read since
-    reread_ns: int = 0  # when it was first read after the last refusal: the reason names what others changed before
+    is_refused: bool = False  # a save was refused because of the sidecar, and nothing was read since
+    reread_ns: int = 0  # when it was read first after that refusal
 
     def until(self, before: int) -> list[_Event]:
         """The last save up to an event number, and what was opened between that save and the number."""
@@ -126,7 +126,7 @@ class Evidence:
         self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft, seen_ns))
 
     def note_refused(self, process: Process, path: str) -> None:
-        """A save was refused. The reason names what others changed, so what is read from now on was made knowingly."""
+        """A save was refused, with the values that others set. The process knows them when it reads again."""
         known = self._known.get(process.key) if process.key is not None else None
         history = known.documents.get(path) if known is not None else None
         if history is not None:

@@ -150,8 +150,8 @@ class Handles:
         node, process = self._nodes.get(opened.node), self._fast.process_of(opened)
         return FileHandle(node, opened.fd, process=process, path=node.path, end=opened.size)
 
-    def note_saved(self, node: Node, path: str) -> None:
-        """A file was renamed onto a document: what its open descriptors write from now on would be lost."""
+    def refuse_writes(self, node: Node, path: str) -> None:
+        """A file was renamed onto this document: what its open descriptors write from now on would be lost."""
         for handle in self._open.values():
             if isinstance(handle, FileHandle) and handle.node is node:
                 handle.saved_as = path

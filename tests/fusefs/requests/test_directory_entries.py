@@ -428,12 +428,14 @@ async def test_exchange_commits_the_other_file(mount: HandlerMount, kernel: Fake
 
 
 @in_trio
-async def test_stale_rename_drops_the_listing(mount: HandlerMount, kernel: FakeKernel) -> None:
+async def test_stale_rename_drops_the_listing(
+    mount: HandlerMount, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`ls` after it shows the rejected text and the reason."""
     mine, theirs = (on_disk(mount).replace(b"Before", title) for title in (b"Mine", b"Theirs"))
     await mount.add(DRAFT, mine)
     mount.store.names.commit(WriteRequest(classify_path(DOCUMENT), theirs))
-    directory = await known_listing(mount, kernel, "sessions/root")
+    directory = await known_listing(mount, kernel, "sessions/root", monkeypatch)
     with fails_with(errno.ESTALE):
         await mount.rename(DRAFT, DOCUMENT)
     assert (directory, False) in kernel.inodes
@@ -442,21 +444,43 @@ async def test_stale_rename_drops_the_listing(mount: HandlerMount, kernel: FakeK
 
 @in_trio
 async def test_rejected_exchange_drops_the_listing_of_the_document_at_the_source(
-    mount: HandlerMount, kernel: FakeKernel
+    mount: HandlerMount, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await mount.mkdir("sessions/root/folder")
     await mount.add("sessions/root/folder/draft", b"not JSON")
-    directory = await known_listing(mount, kernel, "sessions/root")
+    directory = await known_listing(mount, kernel, "sessions/root", monkeypatch)
     with fails_with(errno.EBADMSG):
         await mount.rename(DOCUMENT, "sessions/root/folder/draft", pyfuse3.RENAME_EXCHANGE)
     assert (directory, False) in kernel.inodes
     assert {"session.json.error", "session.json.rejected"} < set(await mount.names("sessions/root"))
 
 
-async def known_listing(mount: HandlerMount, kernel: FakeKernel, path: str) -> int:
-    """Let the kernel have a directory's listing; forget the notices so far. Returns the directory's inode."""
+@in_trio
+async def test_refused_rmdir_drops_the_listing_that_shows_the_document_again(
+    mount: HandlerMount, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The document was unlinked, and an agent saved it again."""
+    await mount.unlink(DOCUMENT)
+    directory = await known_listing(mount, kernel, "sessions/root", monkeypatch)
+    mount.store.update("root", lambda session: setattr(session, "title", "While hidden"))
+    with fails_with(errno.ENOTEMPTY):
+        await mount.rmdir("sessions/root")
+    assert (directory, False) in kernel.inodes
+    assert "session.json" in await mount.names("sessions/root")
+
+
+async def known_listing(mount: HandlerMount, kernel: FakeKernel, path: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let the kernel have a directory's listing; forget the notices so far. Returns the directory's inode.
+
+    The task that sends notices in the background comes too late.
+    """
+
+    async def wait() -> None:
+        await trio.sleep(60)
+
     directory = await mount.inode(path)
     mount.operations.listings.will_read(mount.tree.nodes.get(directory))
+    monkeypatch.setattr(mount.operations.listings, "_invalidate_twice", wait)
     kernel.inodes.clear()
     return directory
 

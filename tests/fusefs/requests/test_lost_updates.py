@@ -237,3 +237,15 @@ async def test_writing_to_a_file_after_it_was_renamed_onto_a_document_fails(
         await mount.set(mount.files.handles.get(fh).node.inode, fh, st_size=0)
     await mount.finish(fh)
     assert on_disk(mount, document) == saved
+
+
+@in_trio
+async def test_writing_to_a_file_after_it_was_exchanged_with_a_document_fails(mount: HandlerMount) -> None:
+    before = on_disk(mount)
+    fh = await mount.create(DRAFT)
+    await mount.write(fh, 0, before.replace(b"Before", b"First!"))
+    await mount.rename(DRAFT, DOCUMENT, pyfuse3.RENAME_EXCHANGE)
+    with fails_with(errno.ESTALE):
+        await mount.write(fh, 0, before.replace(b"Before", b"Second"))
+    await mount.finish(fh)
+    assert (mount.title("root"), on_disk(mount, DRAFT)) == ("First!", before)
